@@ -1,0 +1,2 @@
+//! Commands of this workspace.
+fn main() {}
