@@ -1,0 +1,70 @@
+"""The prompts of the goldens. A media part names its file relative to this folder."""
+
+
+def text(string):
+    return {"type": "text", "text": string}
+
+
+def image(file):
+    return {"type": "image", "image": f"media/{file}"}
+
+
+def audio(file):
+    return {"type": "audio", "audio": f"media/{file}"}
+
+
+def user(*content):
+    return {"role": "user", "content": list(content)}
+
+
+def budget(tokens):
+    return [
+        {
+            "file": "processor_config.json",
+            "pointer": "/image_processor/max_soft_tokens",
+            "value": tokens,
+        }
+    ]
+
+
+QUESTION = text("What is in this image?")
+SYSTEM = {"role": "system", "content": "You are a careful assistant."}
+LONG = "def forward(self, x): return self.mlp(x) + 1.5; the cat sleeps. " * 5
+
+# name: (messages, patches)
+GEMMA4 = {
+    "text": ([SYSTEM, user(text("Hello, describe the model in one line."))], []),
+    "longtext": ([user(text(LONG))], []),
+    "image_png": ([user(image("photo.png"), QUESTION)], []),
+    "image_jpg": ([user(image("photo.jpg"), QUESTION)], []),
+    "image_tall": ([user(image("tall.png"), QUESTION)], []),
+    "image_exact": ([user(image("exact.png"), QUESTION)], []),
+    "image_between": (
+        [user(text("Look at this:"), image("photo.png"), text("Which colours do you see?"))],
+        [],
+    ),
+    "two_images": (
+        [user(image("photo.png"), image("tall.png"), text("Compare the two images."))],
+        [],
+    ),
+    "image_turns": (
+        [
+            user(image("photo.png"), QUESTION),
+            {"role": "assistant", "content": "A red square and a green circle."},
+            user(text("Which of them is larger?")),
+        ],
+        [],
+    ),
+    "image_budget_140": ([user(image("photo.png"), QUESTION)], budget(140)),
+    "image_budget_280": ([user(image("photo.jpg"), QUESTION)], budget(280)),
+    "audio": ([user(audio("long.wav"), text("What do you hear?"))], []),
+    # The shorter clip first: padding rows of the encoder must not reach the prompt.
+    "two_sounds": (
+        [user(audio("short.wav"), audio("long.wav"), text("Compare the two sounds."))],
+        [],
+    ),
+    "image_audio": (
+        [user(image("tall.png"), audio("short.wav"), text("What do you see and hear?"))],
+        [],
+    ),
+}

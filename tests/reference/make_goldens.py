@@ -1,0 +1,131 @@
+"""Writes goldens/MODEL/CASE.{json,safetensors} from transformers, checked against mlx-vlm.
+
+usage: make_goldens.py [CASE...]
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+
+import cases
+import mlx_vlm_reference as mlx
+import transformers_reference as hf
+from weights import build_checkpoint
+
+HERE = Path(__file__).resolve().parent
+MODEL = "gemma4_e2b"
+# mlx-vlm puts the padding rows of the shorter clip into the prompt when it comes first.
+MLX_VLM_WRONG = {"two_sounds"}
+
+
+def largest(a, b):
+    return float(np.abs(np.asarray(a, np.float64) - np.asarray(b, np.float64)).max())
+
+
+def scientific(value):
+    return float(f"{value:.2e}")
+
+
+def smallest_margin(logits):
+    """How far the second best id is behind at the closest step."""
+    top = np.sort(logits, -1)
+    return float((top[:, -1] - top[:, -2]).min())
+
+
+def check_ids(name, ids, config):
+    """Ids whose meaning the references do not agree on would make a golden of no use."""
+    media = {config[f"{kind}_token_id"] for kind in ("image", "audio", "video")}
+    assert max(ids) < config["text_config"]["vocab_size_per_layer_input"], (name, ids)
+    assert media.isdisjoint(ids), (name, ids)
+    assert len(set(ids)) > len(ids) // 3, (name, ids)
+
+
+def make(name, messages, patches):
+    with tempfile.TemporaryDirectory() as folder:
+        build_checkpoint(MODEL, folder, patches)
+        config = json.loads((Path(folder) / "config.json").read_text())
+        model, processor = hf.load(folder), hf.load_processor(folder)
+        prompt, inputs = hf.prepare(processor, messages)
+        mlx_model = mlx.load(folder)
+
+    prompt_ids = inputs["input_ids"][0].tolist()
+    found_spans = hf.spans(prompt_ids, config)
+    ids, logits = hf.greedy(model, inputs)
+    logits = logits.numpy()
+    forced = hf.forced(model, inputs, ids).numpy()
+    by_kind = hf.features(model, inputs)
+    tensors = {"logits": logits}
+    for i, span in enumerate(found_spans):
+        rows = by_kind[span["kind"]].pop(0).numpy()
+        assert len(rows) == span["length"], (name, span, rows.shape)
+        tensors[f"features.{i}"] = rows
+
+    with hf.doubles():
+        exact = hf.forced(model.double(), hf.cast(inputs, torch.float64), ids).numpy()
+    on_mlx = mlx.logits(mlx_model, hf.extended(inputs, ids))[-len(ids) :]
+    if name not in MLX_VLM_WRONG:
+        tensors["mlx_vlm_logits"] = on_mlx[0]
+
+    check_ids(name, ids, config)
+    golden = {
+        "model": MODEL,
+        "case": name,
+        "reference": {**hf.versions(), "dtype": "float32", "attention": "eager", "pixels": "Pillow"},
+        "patches": patches,
+        "messages": messages,
+        "prompt": prompt,
+        "prompt_ids": prompt_ids,
+        "spans": found_spans,
+        "images": hf.image_inputs(inputs),
+        "greedy_ids": ids,
+        "text": processor.tokenizer.decode(ids, skip_special_tokens=True),
+        "measured": {
+            "logit_std": round(float(logits.std()), 3),
+            "logit_abs_max": round(float(np.abs(logits).max()), 3),
+            "smallest_margin": scientific(smallest_margin(logits)),
+            "cached_against_uncached": scientific(largest(logits, forced)),
+            "f32_against_f64": scientific(largest(logits, exact)),
+        },
+        "mlx_vlm": {
+            **mlx.versions(),
+            "right": name not in MLX_VLM_WRONG,
+            "largest_difference_first_step": scientific(largest(on_mlx[0], logits[0])),
+            "largest_difference": scientific(largest(on_mlx, logits)),
+            "same_greedy_ids": on_mlx.argmax(-1).tolist() == ids,
+        },
+    }
+    write(HERE / "goldens" / MODEL / name, golden, tensors)
+    return golden
+
+
+def write(path, golden, tensors):
+    """One key a line, so that a difference between two versions can be read."""
+    lines = ",\n ".join(
+        f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in golden.items()
+    )
+    path.with_suffix(".json").write_text(f"{{\n {lines}\n}}\n", encoding="utf8")
+    tensors = {k: np.ascontiguousarray(v, np.float32) for k, v in tensors.items()}
+    save_file(tensors, path.with_suffix(".safetensors"))
+
+
+def main():
+    wanted = sys.argv[1:] or list(cases.GEMMA4)
+    for name in wanted:
+        golden = make(name, *cases.GEMMA4[name])
+        m, v = golden["measured"], golden["mlx_vlm"]
+        print(
+            f"| {name} | {len(golden['prompt_ids'])} | {m['logit_std']} | {m['smallest_margin']:.1e} "
+            f"| {m['f32_against_f64']:.1e} | {m['cached_against_uncached']:.1e} "
+            f"| {v['largest_difference_first_step']:.1e} | {v['largest_difference']:.1e} "
+            f"| {'yes' if v['same_greedy_ids'] else 'no'} |",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
