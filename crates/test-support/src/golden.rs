@@ -139,7 +139,8 @@ impl Golden {
     /// The checkpoint that it was made with, in f32, this case's settings applied.
     ///
     /// # Errors
-    /// See [`Checkpoint::named`].
+    /// See [`Checkpoint::named`]: there is none for `demo`, whose checkpoint is committed
+    /// (`assets/demo-model`).
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         let checkpoint = Checkpoint::named(&self.model)?;
         Ok(self
