@@ -12,6 +12,7 @@ import torch
 import cases
 import mlx_vlm_reference as mlx
 import transformers_reference as hf
+from check_goldens import TOLERANCE
 from make_goldens import largest, scientific, smallest_margin, write
 
 HERE = Path(__file__).resolve().parent
@@ -80,6 +81,7 @@ def main():
             "greedy_ids": ids,
             "greedy_ids_bf16": ids16,
             "text": texts[0],
+            "tolerance": TOLERANCE,
             "measured": {
                 "logit_std": round(float(logits.std()), 3),
                 "logit_abs_max": round(float(np.abs(logits).max()), 3),

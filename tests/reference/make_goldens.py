@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 import cases
 import mlx_vlm_reference as mlx
 import transformers_reference as hf
+from check_goldens import TOLERANCE
 from weights import build_checkpoint
 
 HERE = Path(__file__).resolve().parent
@@ -72,6 +73,7 @@ def make(name, messages, patches):
         tensors["mlx_vlm_logits"] = on_mlx[0]
 
     check_ids(name, ids, config)
+    assert smallest_margin(logits) > 10 * TOLERANCE, name
     golden = {
         "model": MODEL,
         "case": name,
@@ -84,6 +86,7 @@ def make(name, messages, patches):
         "images": hf.image_inputs(inputs),
         "greedy_ids": ids,
         "text": processor.tokenizer.decode(ids, skip_special_tokens=True),
+        "tolerance": TOLERANCE,
         "measured": {
             "logit_std": round(float(logits.std()), 3),
             "logit_abs_max": round(float(np.abs(logits).max()), 3),

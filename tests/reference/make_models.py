@@ -14,9 +14,9 @@ import transformers
 from make_tokenizer import token_id, tokenizer_config, train
 from weights import MODELS, fingerprints
 
-# Chosen among sixty so that no case generates a media token or an id beyond the per-layer
-# table, and none repeats one token.
-SEED = 27
+# Chosen among sixty so that no case generates a media token or an id beyond the per-layer table,
+# repeats one token, or comes near a tie: make_goldens.py checks this.
+SEED = 7
 # The tokenizer has VOCAB - 8 entries or fewer; the ids above the per-layer table's end are legal
 # for `embed_tokens` only, as in a model whose two tables differ in size.
 VOCAB, VOCAB_PER_LAYER = 768, 764

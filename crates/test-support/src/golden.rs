@@ -95,6 +95,7 @@ struct GoldenFile {
     prompt_ids: Vec<u32>,
     spans: Vec<Span>,
     greedy_ids: Vec<u32>,
+    tolerance: f32,
     #[serde(default)]
     patches: Vec<Patch>,
 }
@@ -209,6 +210,13 @@ impl Golden {
     #[must_use]
     pub fn greedy_ids(&self) -> &[u32] {
         &self.file.greedy_ids
+    }
+
+    /// The largest difference from [`Golden::logits`] that a right implementation in f32 shows;
+    /// `tests/reference/README.md` says how it was found.
+    #[must_use]
+    pub fn tolerance(&self) -> f32 {
+        self.file.tolerance
     }
 
     /// The whole JSON document, with versions, settings and measured noise.

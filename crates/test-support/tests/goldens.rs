@@ -76,7 +76,7 @@ fn the_references_agree() {
         if golden.document()["mlx_vlm"]["right"] == Value::Bool(true) {
             let first = golden.tensor("mlx_vlm_logits").unwrap();
             let logits = golden.logits().unwrap();
-            let difference = compare_logits(&first, logits.row(0), 1e-4).unwrap();
+            let difference = compare_logits(&first, logits.row(0), golden.tolerance()).unwrap();
             assert!(difference.other_argmax.is_empty());
             compared += 1;
         }

@@ -1,0 +1,29 @@
+"""Prints the table of README.md from the goldens."""
+
+import json
+from pathlib import Path
+
+import cases
+
+GOLDENS = Path(__file__).resolve().parent / "goldens" / "gemma4_e2b"
+
+
+def main():
+    print("| case | prompt | noise | cache | mlx-vlm, first step | mlx-vlm | margin |")
+    print("|---|---|---|---|---|---|---|")
+    for case in cases.GEMMA4:
+        golden = json.loads((GOLDENS / f"{case}.json").read_text())
+        measured, mlx = golden["measured"], golden["mlx_vlm"]
+        figures = (
+            measured["f32_against_f64"],
+            measured["cached_against_uncached"],
+            mlx["largest_difference_first_step"],
+            mlx["largest_difference"],
+            measured["smallest_margin"],
+        )
+        cells = " | ".join(f"{f:.1e}" for f in figures)
+        print(f"| {case} | {len(golden['prompt_ids'])} | {cells} |")
+
+
+if __name__ == "__main__":
+    main()
