@@ -46,6 +46,14 @@ def check_ids(name, ids, config):
     assert len(set(ids)) > len(ids) // 3, (name, ids)
 
 
+def in_order(by_kind, found_spans):
+    """The features of each span."""
+    queues = {kind: list(rows) for kind, rows in by_kind.items()}
+    found = [queues[span["kind"]].pop(0).numpy() for span in found_spans]
+    assert [len(rows) for rows in found] == [span["length"] for span in found_spans]
+    return found
+
+
 def make(name, messages, patches):
     with tempfile.TemporaryDirectory() as folder:
         build_checkpoint(MODEL, folder, patches)
@@ -59,15 +67,16 @@ def make(name, messages, patches):
     ids, logits = hf.greedy(model, inputs)
     logits = logits.numpy()
     forced = hf.forced(model, inputs, ids).numpy()
-    by_kind = hf.features(model, inputs)
-    tensors = {"logits": logits}
-    for i, span in enumerate(found_spans):
-        rows = by_kind[span["kind"]].pop(0).numpy()
-        assert len(rows) == span["length"], (name, span, rows.shape)
-        tensors[f"features.{i}"] = rows
+    features = in_order(hf.features(model, inputs), found_spans)
+    tensors = {"logits": logits} | {f"features.{i}": rows for i, rows in enumerate(features)}
 
-    with hf.doubles():
-        exact = hf.forced(model.double(), hf.cast(inputs, torch.float64), ids).numpy()
+    inputs16 = hf.cast(inputs, torch.bfloat16)
+    in_bf16 = hf.forced(model.bfloat16(), inputs16, ids).float().numpy()
+    with tempfile.TemporaryDirectory() as folder, hf.doubles():
+        model = hf.load(build_checkpoint(MODEL, folder, patches), torch.float64)
+        inputs64 = hf.cast(inputs, torch.float64)
+        exact = hf.forced(model, inputs64, ids).numpy()
+        exact_features = in_order(hf.features(model, inputs64), found_spans)
     on_mlx = mlx.logits(mlx_model, hf.extended(inputs, ids))[-len(ids) :]
     if name not in MLX_VLM_WRONG:
         tensors["mlx_vlm_logits"] = on_mlx[0]
@@ -93,6 +102,10 @@ def make(name, messages, patches):
             "smallest_margin": scientific(smallest_margin(logits)),
             "cached_against_uncached": scientific(largest(logits, forced)),
             "f32_against_f64": scientific(largest(logits, exact)),
+            "features_f32_against_f64": [
+                scientific(largest(a, b)) for a, b in zip(features, exact_features)
+            ],
+            "bf16_against_f32": scientific(largest(in_bf16, logits)),
         },
         "mlx_vlm": {
             **mlx.versions(),

@@ -9,8 +9,8 @@ GOLDENS = Path(__file__).resolve().parent / "goldens" / "gemma4_e2b"
 
 
 def main():
-    print("| case | prompt | noise | cache | mlx-vlm, first step | mlx-vlm | margin |")
-    print("|---|---|---|---|---|---|---|")
+    print("| case | prompt | noise | cache | mlx-vlm, first step | mlx-vlm | margin | features | bf16 |")
+    print("|---|---|---|---|---|---|---|---|---|")
     for case in cases.GEMMA4:
         golden = json.loads((GOLDENS / f"{case}.json").read_text())
         measured, mlx = golden["measured"], golden["mlx_vlm"]
@@ -20,8 +20,10 @@ def main():
             mlx["largest_difference_first_step"],
             mlx["largest_difference"],
             measured["smallest_margin"],
+            max(measured["features_f32_against_f64"], default=0.0),
+            measured["bf16_against_f32"],
         )
-        cells = " | ".join(f"{f:.1e}" for f in figures)
+        cells = " | ".join(f"{f:.1e}" if f else "" for f in figures)
         print(f"| {case} | {len(golden['prompt_ids'])} | {cells} |")
 
 

@@ -41,7 +41,10 @@ fn greedy_ids_are_the_best_of_their_logits() {
 #[test]
 fn spans_lie_in_the_prompt_and_have_features() {
     for golden in goldens() {
-        assert_eq!(golden.media().len(), golden.spans().len());
+        // A video has a span for each of its frames.
+        let media = golden.media().len();
+        let is_video = golden.spans().iter().any(|span| span.kind == "video");
+        assert!(golden.spans().len() == media || (is_video && golden.spans().len() > media));
         assert!(
             golden.media().iter().all(|file| file.exists()),
             "{:?}",
