@@ -34,7 +34,7 @@ SYSTEM = {"role": "system", "content": "You are a careful assistant."}
 LONG = "def forward(self, x): return self.mlp(x) + 1.5; the cat sleeps. " * 5
 
 # name: (messages, patches)
-GEMMA4 = {
+CASES = {
     "text": ([SYSTEM, user(text("Hello, describe the model in one line."))], []),
     "longtext": ([user(text(LONG))], []),
     "image_png": ([user(image("photo.png"), QUESTION)], []),
@@ -91,4 +91,10 @@ GEMMA4 = {
         [user(image("photo.png"), text("and"), video("clip.png"), text("What happens in the clip?"))],
         [setting("/video_processor/num_frames", 2)],
     ),
+}
+
+NO_AUDIO = [c for c in CASES if "audio" not in c and "sounds" not in c]
+MODELS = {
+    "gemma4_e2b": list(CASES),
+    "gemma4_26b": [c for c in NO_AUDIO if c not in ("image_budget_140", "image_exact")],
 }

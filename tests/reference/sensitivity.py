@@ -76,7 +76,7 @@ MISTAKES = {
 
 
 def logits(case, patches, edit, ids=None):
-    messages, settings = cases.GEMMA4[case]
+    messages, settings = cases.CASES[case]
     with tempfile.TemporaryDirectory() as folder:
         build_checkpoint(MODEL, folder, [*settings, *patches])
         model, processor = hf.load(folder), hf.load_processor(folder)

@@ -1,18 +1,23 @@
-"""Prints the table of README.md from the goldens."""
+"""Prints the table of README.md from the goldens of a model.
+
+usage: table.py [MODEL]
+"""
 
 import json
+import sys
 from pathlib import Path
 
 import cases
 
-GOLDENS = Path(__file__).resolve().parent / "goldens" / "gemma4_e2b"
+GOLDENS = Path(__file__).resolve().parent / "goldens"
 
 
 def main():
     print("| case | prompt | noise | cache | mlx-vlm, first step | mlx-vlm | margin | features | bf16 |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for case in cases.GEMMA4:
-        golden = json.loads((GOLDENS / f"{case}.json").read_text())
+    model = sys.argv[1] if len(sys.argv) > 1 else "gemma4_e2b"
+    for case in cases.MODELS[model]:
+        golden = json.loads((GOLDENS / model / f"{case}.json").read_text())
         measured, mlx = golden["measured"], golden["mlx_vlm"]
         figures = (
             measured["f32_against_f64"],

@@ -26,7 +26,11 @@ def versions():
 
 def load(folder, dtype=torch.float32):
     model, info = Gemma4ForConditionalGeneration.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager", output_loading_info=True
+        folder,
+        dtype=dtype,
+        attn_implementation="eager",
+        experts_implementation="eager",
+        output_loading_info=True,
     )
     missing = set(info["missing_keys"]) - {"lm_head.weight"}
     assert not missing and not info["mismatched_keys"], info
