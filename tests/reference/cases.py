@@ -13,18 +13,20 @@ def audio(file):
     return {"type": "audio", "audio": f"media/{file}"}
 
 
+def video(file):
+    return {"type": "video", "video": f"media/{file}"}
+
+
 def user(*content):
     return {"role": "user", "content": list(content)}
 
 
+def setting(pointer, value):
+    return {"file": "processor_config.json", "pointer": pointer, "value": value}
+
+
 def budget(tokens):
-    return [
-        {
-            "file": "processor_config.json",
-            "pointer": "/image_processor/max_soft_tokens",
-            "value": tokens,
-        }
-    ]
+    return [setting("/image_processor/max_soft_tokens", tokens)]
 
 
 QUESTION = text("What is in this image?")
@@ -32,7 +34,7 @@ SYSTEM = {"role": "system", "content": "You are a careful assistant."}
 LONG = "def forward(self, x): return self.mlp(x) + 1.5; the cat sleeps. " * 5
 
 # name: (messages, patches)
-GEMMA4 = {
+CASES = {
     "text": ([SYSTEM, user(text("Hello, describe the model in one line."))], []),
     "longtext": ([user(text(LONG))], []),
     "image_png": ([user(image("photo.png"), QUESTION)], []),
@@ -45,6 +47,19 @@ GEMMA4 = {
     ),
     "two_images": (
         [user(image("photo.png"), image("tall.png"), text("Compare the two images."))],
+        [],
+    ),
+    "three_images": (
+        [
+            user(
+                image("tall.png"),
+                text("first,"),
+                image("exact.png"),
+                text("second, and third:"),
+                image("photo.jpg"),
+                text("Which is brighter?"),
+            )
+        ],
         [],
     ),
     "image_turns": (
@@ -67,4 +82,19 @@ GEMMA4 = {
         [user(image("tall.png"), audio("short.wav"), text("What do you see and hear?"))],
         [],
     ),
+    # Ten frames at 5 frames a second, of which four are taken.
+    "video": (
+        [user(video("clip.png"), text("What happens?"))],
+        [setting("/video_processor/num_frames", 4)],
+    ),
+    "image_video": (
+        [user(image("photo.png"), text("and"), video("clip.png"), text("What happens in the clip?"))],
+        [setting("/video_processor/num_frames", 2)],
+    ),
+}
+
+NO_AUDIO = [c for c in CASES if "audio" not in c and "sounds" not in c]
+MODELS = {
+    "gemma4_e2b": list(CASES),
+    "gemma4_26b": [c for c in NO_AUDIO if c not in ("image_budget_140", "image_exact")],
 }

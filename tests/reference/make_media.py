@@ -1,4 +1,4 @@
-"""Draws the pictures and the sounds of the cases, a few KB each. Deterministic."""
+"""Draws the pictures, the clip and the sounds of the cases, a few KB each. Deterministic."""
 
 import wave
 from pathlib import Path
@@ -38,6 +38,17 @@ def sound(seconds, seed):
     return np.round(samples * 32767).astype("<i2")
 
 
+def clip(frames):
+    """A ball and a bar that move, 384 x 384: frames of this size are not resized."""
+    for i in range(frames):
+        image = Image.new("RGB", (384, 384), (240 - 12 * i, 230, 200 + 5 * i))
+        draw = ImageDraw.Draw(image)
+        left = 20 + 28 * i
+        draw.ellipse([left, 60 + 10 * i, left + 90, 150 + 10 * i], fill=(220, 30, 40))
+        draw.rectangle([300, 340 - 30 * i, 350, 384], fill=(20, 60, 200))
+        yield image
+
+
 def write_wav(path, samples):
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
@@ -53,6 +64,10 @@ def main():
     picture(70, 210, 3).save(MEDIA / "tall.png", optimize=True)
     # 30 x 21 patches: the whole budget of 70 tokens, so neither resized nor padded.
     picture(480, 336, 4).quantize(48).convert("RGB").save(MEDIA / "exact.png", optimize=True)
+    first, *rest = clip(10)
+    first.save(
+        MEDIA / "clip.png", save_all=True, append_images=rest, duration=200, loop=0, optimize=True
+    )
     write_wav(MEDIA / "long.wav", sound(1.37, 1))
     write_wav(MEDIA / "short.wav", sound(0.6, 2))
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from PIL import Image
+from PIL import Image, ImageSequence
 from transformers import DynamicCache, Gemma4ForConditionalGeneration, Gemma4Processor
 from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+from transformers.video_utils import VideoMetadata
 
 HERE = Path(__file__).resolve().parent
 STEPS = 16
@@ -25,7 +26,11 @@ def versions():
 
 def load(folder, dtype=torch.float32):
     model, info = Gemma4ForConditionalGeneration.from_pretrained(
-        folder, dtype=dtype, attn_implementation="eager", output_loading_info=True
+        folder,
+        dtype=dtype,
+        attn_implementation="eager",
+        experts_implementation="eager",
+        output_loading_info=True,
     )
     missing = set(info["missing_keys"]) - {"lm_head.weight"}
     assert not missing and not info["mismatched_keys"], info
@@ -49,6 +54,18 @@ def read_wav(path):
     return samples.astype(np.float32) / 32768
 
 
+def read_frames(path):
+    """All frames of an animated PNG, [frames, height, width, 3], and what the processor must know."""
+    with Image.open(path) as file:
+        frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(file)]
+        fps = 1000 / file.info["duration"]
+    width, height = frames[0].size
+    metadata = VideoMetadata(
+        total_num_frames=len(frames), fps=fps, width=width, height=height, duration=len(frames) / fps
+    )
+    return np.stack([np.asarray(frame) for frame in frames]), metadata
+
+
 def media(messages, kind):
     parts = [p for m in messages if isinstance(m["content"], list) for p in m["content"]]
     return [HERE / p[kind] for p in parts if p["type"] == kind]
@@ -59,14 +76,17 @@ def prepare(processor, messages):
     prompt = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     images = [Image.open(f).convert("RGB") for f in media(messages, "image")]
     sounds = [read_wav(f) for f in media(messages, "audio")]
+    clips = [read_frames(f) for f in media(messages, "video")]
     inputs = processor(
         text=[prompt],
         images=[images] if images else None,
         audio=sounds or None,
+        videos=[frames for frames, _ in clips] or None,
+        **({"video_metadata": [metadata for _, metadata in clips]} if clips else {}),
         add_special_tokens=False,
         return_tensors="pt",
     )
-    return prompt, dict(inputs)
+    return prompt, {k: v for k, v in inputs.items() if isinstance(v, torch.Tensor)}
 
 
 def spans(ids, config):
@@ -137,7 +157,7 @@ def doubles():
 @torch.no_grad()
 def features(model, inputs):
     """The features of each medium as they enter the text model, in the order of the prompt."""
-    found = {"image": [], "audio": []}
+    found = {"image": [], "audio": [], "video": []}
     core = model.model
     if "pixel_values" in inputs:
         out = core.get_image_features(inputs["pixel_values"], inputs["image_position_ids"])
@@ -147,6 +167,12 @@ def features(model, inputs):
         out = core.get_audio_features(inputs["input_features"], mask)
         valid = out.attention_mask.bool()
         found["audio"] = [rows[keep] for rows, keep in zip(out.pooler_output, valid)]
+    if "pixel_values_videos" in inputs:
+        # Each frame is a medium of its own: it has its own run of tokens.
+        positions = inputs["video_position_ids"]
+        ones = torch.ones(len(positions), dtype=torch.long)
+        out = core.get_video_features(inputs["pixel_values_videos"], positions, ones)
+        found["video"] = list(out.pooler_output)
     return found
 
 

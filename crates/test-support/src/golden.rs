@@ -95,6 +95,7 @@ struct GoldenFile {
     prompt_ids: Vec<u32>,
     spans: Vec<Span>,
     greedy_ids: Vec<u32>,
+    tolerance: f32,
     #[serde(default)]
     patches: Vec<Patch>,
 }
@@ -139,7 +140,8 @@ impl Golden {
     /// The checkpoint that it was made with, in f32, this case's settings applied.
     ///
     /// # Errors
-    /// See [`Checkpoint::named`].
+    /// See [`Checkpoint::named`]: there is none for `demo`, whose checkpoint is committed
+    /// (`assets/demo-model`).
     pub fn checkpoint(&self) -> Result<Checkpoint> {
         let checkpoint = Checkpoint::named(&self.model)?;
         Ok(self
@@ -208,6 +210,13 @@ impl Golden {
     #[must_use]
     pub fn greedy_ids(&self) -> &[u32] {
         &self.file.greedy_ids
+    }
+
+    /// The largest difference from [`Golden::logits`] that a right implementation in f32 shows;
+    /// `tests/reference/README.md` says how it was found.
+    #[must_use]
+    pub fn tolerance(&self) -> f32 {
+        self.file.tolerance
     }
 
     /// The whole JSON document, with versions, settings and measured noise.

@@ -1,4 +1,8 @@
 //! The Rust generator gives the values that Python wrote, and checkpoints hold them.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a panic in a test's helper is the report"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,13 +25,19 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn values_equal_those_that_python_wrote() {
+    for model in ["gemma4_e2b", "gemma4_26b"] {
+        check_values(model);
+    }
+}
+
+fn check_values(model: &str) {
     let path = reference_dir()
         .join("goldens")
-        .join(MODEL)
+        .join(model)
         .join("weights.json");
     let golden: BTreeMap<String, Value> =
         serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-    let model = ModelDescription::named(MODEL).unwrap();
+    let model = ModelDescription::named(model).unwrap();
     assert_eq!(golden.len(), model.tensors().len());
     for tensor in model.tensors() {
         let values = tensor.values(model.seed());
