@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
 
+use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::generation::{Generation, Work};
 use crate::model::{Model, Progress, WorkingType};
 use crate::prompt::{Conversation, Preparer, TemplateOptions};
-use crate::runtime::{self, ModelId};
-use crate::Result;
+use crate::runtime::{self, ModelId, Models};
 
 /// A model, loaded and ready. Cheap to clone; any thread may use it. The model is unloaded
 /// when the last handle and the last [`Generation`] are gone.
@@ -44,15 +44,23 @@ pub(crate) struct Loaded {
 }
 
 impl Drop for Loaded {
+    /// Waits until the model's memory is given back, so that no array is freed while the
+    /// process already ends.
     fn drop(&mut self) {
         let id = self.id;
-        // If the runtime is gone, so is the model.
-        let _ = runtime::submit(move |models| {
+        let unload = move |models: &mut Models| {
             models.loaded.remove(&id);
-            if let Err(error) = mlx_rs::memory::clear_cache() {
-                tracing::warn!(%error, "MLX did not give back its cached memory");
-            }
-        });
+            Ok(mlx_rs::memory::clear_cache()?)
+        };
+        let unloaded = if runtime::is_current() {
+            runtime::submit(move |models| drop(unload(models)))
+        } else {
+            runtime::call(unload)
+        };
+        // If the runtime is gone, so is the model.
+        if let Err(error) = unloaded {
+            tracing::warn!(%error, "a model was not unloaded");
+        }
     }
 }
 

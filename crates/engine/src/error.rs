@@ -137,6 +137,9 @@ pub enum Error {
         /// Who has it.
         owner: &'static str,
     },
+    /// A callback of the runtime thread asked for work that this thread would have to do.
+    #[error("the MLX runtime thread can't wait for itself")]
+    OnRuntimeThread,
     /// The runtime thread is gone or did not answer.
     #[error("the MLX runtime thread is not running")]
     RuntimeGone,

@@ -1,5 +1,6 @@
 //! A loaded model and a sequence that it works on: the level below the engine.
 
+use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use crate::{Error, Result};
 
 /// Tokens that one forward call of a prefill takes. Calls end at its multiples, whatever
 /// is cached, so that the same prompt is always computed in the same pieces.
-pub const PREFILL_CHUNK: usize = 512;
+pub const PREFILL_CHUNK: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
 /// The type that weights, activations and caches have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -72,6 +73,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Model {
     model: Box<dyn LanguageModel>,
+    prefill_chunk: NonZeroUsize,
     _thread: MlxThread,
 }
 
@@ -104,8 +106,17 @@ impl Model {
         };
         Ok(Self {
             model,
+            prefill_chunk: PREFILL_CHUNK,
             _thread: thread.clone(),
         })
+    }
+
+    /// This model with another number of tokens a forward call of a prefill than
+    /// [`PREFILL_CHUNK`]: less memory, or speed.
+    #[must_use]
+    pub fn with_prefill_chunk(mut self, tokens: NonZeroUsize) -> Self {
+        self.prefill_chunk = tokens;
+        self
     }
 
     /// Entries of the vocabulary: the length of the logits.
@@ -169,8 +180,9 @@ impl Model {
 
         let mut cache = self.model.new_cache();
         let mut logits = None;
-        for start in (0..ids.len()).step_by(PREFILL_CHUNK) {
-            let end = (start + PREFILL_CHUNK).min(ids.len());
+        let size = self.prefill_chunk.get();
+        for start in (0..ids.len()).step_by(size) {
+            let end = (start + size).min(ids.len());
             let chunk_ids: Vec<i32> = ids[start..end].iter().map(|&id| id as i32).collect();
             let chunk = Chunk {
                 ids: &Array::from_slice(&chunk_ids, &[1, chunk_ids.len() as i32]),
@@ -358,7 +370,9 @@ impl Greedy<'_, '_> {
             self.next = self.sequence.most_likely()?;
             async_eval([&self.next])?;
         }
-        let id = current.try_item_exact::<i32>().map_err(|error| Error::Conversion(error.to_string()))?;
+        let id = current
+            .try_item_exact::<i32>()
+            .map_err(|error| Error::Conversion(error.to_string()))?;
         Ok(id as u32)
     }
 }

@@ -1,6 +1,7 @@
 //! The runtime thread: the one that holds MLX while there are engines.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
@@ -42,9 +43,15 @@ pub(crate) fn submit(job: impl FnOnce(&mut Models) + Send + 'static) -> Result<(
 }
 
 /// Runs a job and waits for its answer.
+///
+/// # Errors
+/// [`Error::OnRuntimeThread`] on the runtime thread itself, which would wait for ever.
 pub(crate) fn call<T: Send + 'static>(
     job: impl FnOnce(&mut Models) -> Result<T> + Send + 'static,
 ) -> Result<T> {
+    if is_current() {
+        return Err(Error::OnRuntimeThread);
+    }
     let (answer, answers) = bounded(1);
     submit(move |models| {
         let result = catch_unwind(AssertUnwindSafe(|| job(models)))
@@ -53,6 +60,15 @@ pub(crate) fn call<T: Send + 'static>(
         let _ = answer.send(result);
     })?;
     answers.recv().map_err(|_| Error::RuntimeGone)?
+}
+
+/// Whether the calling thread is the runtime's.
+pub(crate) fn is_current() -> bool {
+    IS_RUNTIME.get()
+}
+
+thread_local! {
+    static IS_RUNTIME: Cell<bool> = const { Cell::new(false) };
 }
 
 /// What a panic said.
@@ -71,6 +87,7 @@ fn start() -> Result<Sender<Job>> {
         .spawn(
             move || match MlxThread::claim_as("prefill's runtime thread") {
                 Ok(thread) => {
+                    IS_RUNTIME.set(true);
                     let _ = ready.send(Ok(()));
                     run(
                         &queue,

@@ -1,0 +1,18 @@
+//! Multimodal models on MLX, from Rust.
+//!
+//! A picture and a question go in, text streams out, from a checkpoint in the layout of
+//! the Hugging Face hub. The crate is a facade over [`prefill_engine`], whose documentation
+//! has the details:
+//!
+//! - [`Engine`], [`Request`], [`Generation`] and its [`Event`]s: what programs embed;
+//! - [`Conversation`]: messages with their media;
+//! - [`Checkpoint`], [`Preparer`], [`MlxThread`], [`Model`] and [`Sequence`]: the level
+//!   below, for those who step a model themselves.
+//!
+//! # Example
+#![doc = include_str!("../docs/example.md")]
+//! # What it does not do yet
+//! See [`prefill_engine`]: one family, pictures, greedy decoding. The caches that give the
+//! project its name are on their way.
+
+pub use prefill_engine::*;
