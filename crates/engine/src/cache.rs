@@ -156,7 +156,11 @@ mod tests {
         assert_eq!(keys.dim(2), expected);
         let keys: Vec<f32> = keys.flatten(None, None).unwrap().to_vec_exact().unwrap();
         let values: Vec<f32> = values.flatten(None, None).unwrap().to_vec_exact().unwrap();
-        assert!(keys.iter().zip(&values).all(|(key, value)| *key == -value));
+        assert!(
+            keys.iter()
+                .zip(&values)
+                .all(|(key, value)| key.to_bits() == (-value).to_bits())
+        );
         keys
     }
 

@@ -72,7 +72,7 @@ pub struct Progress {
 /// ```
 #[derive(Debug)]
 pub struct Model {
-    model: Box<dyn LanguageModel>,
+    family: Box<dyn LanguageModel>,
     prefill_chunk: NonZeroUsize,
     _thread: MlxThread,
 }
@@ -92,7 +92,7 @@ impl Model {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self> {
         let mut on_bytes = |done, total| progress(Progress { done, total });
-        let model: Box<dyn LanguageModel> = match checkpoint.model_type() {
+        let family: Box<dyn LanguageModel> = match checkpoint.model_type() {
             "gemma4" => Box::new(Gemma4::load(
                 checkpoint,
                 working_type.dtype(),
@@ -105,7 +105,7 @@ impl Model {
             }
         };
         Ok(Self {
-            model,
+            family,
             prefill_chunk: PREFILL_CHUNK,
             _thread: thread.clone(),
         })
@@ -122,13 +122,13 @@ impl Model {
     /// Entries of the vocabulary: the length of the logits.
     #[must_use]
     pub fn vocabulary(&self) -> usize {
-        self.model.vocabulary()
+        self.family.vocabulary()
     }
 
     /// Positions that the model takes.
     #[must_use]
     pub fn max_positions(&self) -> usize {
-        self.model.max_positions()
+        self.family.max_positions()
     }
 
     /// The features of one medium as they enter the text model, row by row, each of the
@@ -178,7 +178,7 @@ impl Model {
         }
         let encode_time = started.elapsed();
 
-        let mut cache = self.model.new_cache();
+        let mut cache = self.family.new_cache();
         let mut logits = None;
         let size = self.prefill_chunk.get();
         for start in (0..ids.len()).step_by(size) {
@@ -188,7 +188,7 @@ impl Model {
                 ids: &Array::from_slice(&chunk_ids, &[1, chunk_ids.len() as i32]),
                 features: &placed(prepared, &features, start, end)?,
             };
-            logits = self.model.forward(&chunk, &mut cache, end == ids.len())?;
+            logits = self.family.forward(&chunk, &mut cache, end == ids.len())?;
             eval(cache.arrays().chain(&logits))?;
             // Chunks are larger than decoding steps: what they used is not used again.
             mlx_rs::memory::clear_cache()?;
@@ -205,7 +205,7 @@ impl Model {
 
     fn encode(&self, medium: &PreparedMedium) -> Result<Array> {
         match medium {
-            PreparedMedium::Image(image) => self.model.encode_image(image),
+            PreparedMedium::Image(image) => self.family.encode_image(image),
         }
     }
 
@@ -336,7 +336,7 @@ impl<'m> Sequence<'m> {
     /// `ids` is `[1, 1]`.
     fn feed_array(&mut self, ids: &Array) -> Result<()> {
         let chunk = Chunk { ids, features: &[] };
-        let logits = self.model.model.forward(&chunk, &mut self.cache, true)?;
+        let logits = self.model.family.forward(&chunk, &mut self.cache, true)?;
         self.logits = logits.ok_or(Error::EmptyPrompt)?;
         Ok(())
     }

@@ -46,15 +46,13 @@ impl MlxThread {
 
     pub(crate) fn claim_as(name: &'static str) -> Result<Self> {
         let mut owner = lock();
-        match *owner {
-            Some(owner) => Err(Error::MlxTaken { owner }),
-            None => {
-                *owner = Some(name);
-                Ok(Self {
-                    _claim: Rc::new(Claim),
-                })
-            }
+        if let Some(owner) = *owner {
+            return Err(Error::MlxTaken { owner });
         }
+        *owner = Some(name);
+        Ok(Self {
+            _claim: Rc::new(Claim),
+        })
     }
 }
 

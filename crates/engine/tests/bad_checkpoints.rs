@@ -1,4 +1,5 @@
 //! Checkpoints that do not fit: each is an error that names what is wrong.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
 use std::fs;
 use std::path::Path;

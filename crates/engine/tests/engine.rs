@@ -1,4 +1,5 @@
 //! The engine as programs embed it, on the bundled model.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
 use std::sync::mpsc;
 use std::thread;

@@ -2,6 +2,11 @@
 //!
 //! The goldens under `tests/reference/goldens` name the versions and what float noise to
 //! expect; `tests/reference/README.md` says how they were made.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+#![allow(
+    clippy::print_stdout,
+    reason = "the measured differences are worth reading"
+)]
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;

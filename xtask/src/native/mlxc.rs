@@ -42,13 +42,9 @@ pub(crate) fn prepare(native: &Path, mlx: &Mlx) -> Result<Mlxc> {
     for file in files(&source.join("mlx/c"), "cpp")? {
         hash.update(fs::read(&file)?);
     }
-    let name: String = hash
-        .finalize()
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    let folder = native.join(format!("mlxc-{name}"));
+    let digest = hash.finalize();
+    let name = u64::from_le_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
+    let folder = native.join(format!("mlxc-{name:016x}"));
     if folder.exists() {
         return Ok(Mlxc { folder });
     }

@@ -18,7 +18,7 @@ use crate::process;
 /// Which BLAS the CPU's f32 products run on.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Blas {
-    OpenBlas(PathBuf),
+    System(PathBuf),
     Reference,
     /// Not ours to change, or not used.
     Untouched,
@@ -27,7 +27,7 @@ pub(crate) enum Blas {
 impl fmt::Display for Blas {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OpenBlas(path) => write!(formatter, "OpenBLAS ({})", path.display()),
+            Self::System(path) => write!(formatter, "OpenBLAS ({})", path.display()),
             Self::Reference => formatter.write_str(
                 "the wheel's reference BLAS, where f32 products are some 35 times slower \
                  than with OpenBLAS: `apt-get install libopenblas0-pthread`, then set up again",
@@ -55,7 +55,7 @@ pub(crate) fn put_first(mlx: &Mlx) -> Result<Blas> {
         return Ok(Blas::Reference);
     };
     if fs::read_link(&blas).is_ok_and(|target| target == openblas) {
-        return Ok(Blas::OpenBlas(openblas));
+        return Ok(Blas::System(openblas));
     }
     if !kept.exists() {
         fs::copy(&blas, &kept).context("could not keep the reference BLAS")?;
@@ -65,7 +65,7 @@ pub(crate) fn put_first(mlx: &Mlx) -> Result<Blas> {
     symlink(&openblas, &partial)
         .and_then(|()| fs::rename(&partial, &blas))
         .context("could not link OpenBLAS")?;
-    Ok(Blas::OpenBlas(openblas))
+    Ok(Blas::System(openblas))
 }
 
 /// The wheel's BLAS: `libblas-<hash>.so.<version>`.

@@ -3,6 +3,8 @@
 //! What is here was found by rendering the same templates and conversations in both
 //! (Jinja2 3.1.6, minijinja 3.1.0).
 
+use std::fmt::Write;
+
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind};
 
@@ -44,7 +46,7 @@ fn as_float(value: &Value) -> Option<f64> {
 }
 
 /// Python's `repr` of a float: the shortest digits that read back as the same number,
-/// in exponent form below 1e-4 and from 1e16 on (CPython, `Python/pystrtod.c`).
+/// in exponent form below 1e-4 and from 1e16 on (`CPython`'s `Python/pystrtod.c`).
 fn float_text(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();
@@ -75,14 +77,10 @@ fn float_text(number: f64) -> String {
 fn to_json(value: &Value, arguments: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = arguments.get("indent")?;
     let separators: Option<(String, String)> = match arguments.get::<Option<Value>>("separators")? {
-        Some(pair) => {
-            let item = if indent.is_some() { 0 } else { 1 };
-            let _ = item;
-            Some((
-                pair.get_item_by_index(0)?.to_string(),
-                pair.get_item_by_index(1)?.to_string(),
-            ))
-        }
+        Some(pair) => Some((
+            pair.get_item_by_index(0)?.to_string(),
+            pair.get_item_by_index(1)?.to_string(),
+        )),
         None => None,
     };
     let (comma, colon) = separators.unwrap_or_else(|| {
@@ -217,7 +215,8 @@ impl JsonWriter {
 fn escape(text: &mut String, character: char) {
     let mut units = [0; 2];
     for unit in character.encode_utf16(&mut units) {
-        text.push_str(&format!("\\u{unit:04x}"));
+        // Writing to a string can't fail.
+        let _ = write!(text, "\\u{unit:04x}");
     }
 }
 
@@ -258,7 +257,7 @@ mod tests {
             (0.0001, "0.0001"),
             (0.00001, "1e-05"),
             (1e-7, "1e-07"),
-            (1.7976931348623157e308, "1.7976931348623157e+308"),
+            (f64::MAX, "1.7976931348623157e+308"),
             (5e-324, "5e-324"),
         ] {
             assert_eq!(float_text(number), text);

@@ -19,6 +19,10 @@ pub(crate) struct Gemma4Config {
 
 /// The text decoder.
 #[derive(Debug, Clone, Deserialize)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "these are the file's settings"
+)]
 pub(crate) struct TextConfig {
     pub vocab_size: i32,
     pub hidden_size: i32,
@@ -308,7 +312,7 @@ fn unsupported(key: &'static str, fact: &str) -> Error {
 }
 
 fn check_size(key: &'static str, size: i32) -> Result<()> {
-    if size < 1 || size > LARGEST_SIZE {
+    if !(1..=LARGEST_SIZE).contains(&size) {
         return Err(Error::Config {
             key,
             fact: format!("{size} is not in 1..={LARGEST_SIZE}"),
