@@ -1,25 +1,38 @@
 //! `demo`, `test` and `lint`: each sets up first.
 
+use std::fs;
 use std::process::Stdio;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use serde_json::Value;
 
 use crate::native;
 use crate::process::{output, run};
 use crate::workspace::{cargo, root};
 
-/// Asks the bundled model about the bundled picture.
+/// Asks the bundled model about the bundled picture, and shows the right answer beside its own.
 pub(crate) fn demo() -> Result<()> {
     native::setup(&native::Options::default())?;
     let assets = root().join("assets");
-    let question = "What is in the picture?";
+    let text = fs::read_to_string(assets.join("demo/shapes.json"))?;
+    let picture: Value = serde_json::from_str(&text)?;
+    let first = &picture["questions"][0];
+    let (Some(question), Some(answer)) = (first["question"].as_str(), first["answer"].as_str())
+    else {
+        bail!("assets/demo/shapes.json holds no question and answer");
+    };
+    println!("demo: building the example");
+    run(cargo().args(["build", "--quiet", "--release", "--example", "describe"]))?;
+    println!("\nassets/demo/shapes.png: {question}");
     run(cargo()
         .args(["run", "--quiet", "--release", "--example", "describe", "--"])
         .arg("--model")
         .arg(assets.join("demo-model"))
         .arg("--image")
         .arg(assets.join("demo/shapes.png"))
-        .args(["--prompt", question]))
+        .args(["--prompt", question]))?;
+    println!("right: {answer}");
+    Ok(())
 }
 
 /// Runs every test. MLX's state is shared by a whole process, so cargo-nextest, which
