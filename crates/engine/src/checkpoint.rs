@@ -1,6 +1,6 @@
 //! A checkpoint's folder, in the layout of the Hugging Face hub.
 
-mod container;
+pub(crate) mod container;
 mod hub;
 pub(crate) mod weights;
 

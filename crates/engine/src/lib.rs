@@ -60,5 +60,15 @@ pub use prompt::{
 };
 pub use thread::MlxThread;
 
+/// Entry points for the fuzz targets; not part of the API.
+#[doc(hidden)]
+pub mod fuzzing {
+    /// Reads `file` as a safetensors file; true if its header is sound.
+    #[must_use]
+    pub fn safetensors_header(file: &[u8]) -> bool {
+        crate::checkpoint::container::read(file, file.len() as u64).is_ok()
+    }
+}
+
 /// The result of this crate's fallible functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

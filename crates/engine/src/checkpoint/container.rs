@@ -18,7 +18,7 @@ const HEADER_LIMIT: u64 = 100_000_000;
 
 /// What a header says of one tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(crate) struct Entry {
     pub dtype: String,
     pub shape: Vec<i32>,
     pub bytes: u64,
@@ -34,27 +34,28 @@ struct RawEntry {
 /// Reads and checks the header: every tensor lies inside the file and is as long as its
 /// type and shape say.
 pub(super) fn entries(path: &Path) -> Result<BTreeMap<String, Entry>> {
-    let mut file = File::open(path).map_err(|source| Error::file(path, source))?;
-    let length = file
-        .metadata()
-        .map_err(|source| Error::file(path, source))?
-        .len();
+    let file = File::open(path).map_err(|source| Error::file(path, source))?;
+    let metadata = file.metadata();
+    let length = metadata.map_err(|source| Error::file(path, source))?.len();
+    read(file, length).map_err(|fact| Error::bad_file(path, fact))
+}
+
+/// Reads the header of a file of `length` bytes. No more is allocated than the file has.
+pub(crate) fn read(mut file: impl Read, length: u64) -> Result<BTreeMap<String, Entry>, String> {
+    let too_short = |_| format!("{length} bytes are too few for a safetensors file");
     let mut prefix = [0; 8];
-    file.read_exact(&mut prefix).map_err(|_| {
-        Error::bad_file(
-            path,
-            format!("{length} bytes are too few for a safetensors file"),
-        )
-    })?;
+    file.read_exact(&mut prefix).map_err(too_short)?;
     let header_length = u64::from_le_bytes(prefix);
-    if header_length > HEADER_LIMIT || header_length > length - 8 {
-        let fact = format!("a header of {header_length} bytes in a file of {length}");
-        return Err(Error::bad_file(path, fact));
+    let rest = length.saturating_sub(8);
+    if header_length > HEADER_LIMIT || header_length > rest {
+        return Err(format!(
+            "a header of {header_length} bytes in a file of {length}"
+        ));
     }
-    let mut header = vec![0; usize::try_from(header_length).unwrap_or(usize::MAX)];
-    file.read_exact(&mut header)
-        .map_err(|source| Error::file(path, source))?;
-    parse(&header, length - 8 - header_length).map_err(|fact| Error::bad_file(path, fact))
+    // The limit is far below any platform's address space.
+    let mut header = vec![0; header_length as usize];
+    file.read_exact(&mut header).map_err(too_short)?;
+    parse(&header, rest - header_length)
 }
 
 fn parse(header: &[u8], data_length: u64) -> Result<BTreeMap<String, Entry>, String> {
