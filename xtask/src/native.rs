@@ -14,7 +14,7 @@ mod openblas;
 mod override_config;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -62,9 +62,16 @@ pub(crate) fn setup(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// The name under which `path` is made, until it is whole.
+fn partial(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
 /// Writes `content` to `path` so that the file is either whole or not there.
 fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
-    let partial = path.with_extension("partial");
+    let partial = partial(path);
     fs::write(&partial, content)
         .and_then(|()| fs::rename(&partial, path))
         .with_context(|| format!("could not write {}", path.display()))

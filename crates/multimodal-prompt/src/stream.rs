@@ -13,7 +13,8 @@ const CONTEXT: usize = 8;
 ///
 /// A character may be spread over several tokens (byte fallback, byte-level BPE): such
 /// tokens are held back until it is whole. The pieces, put together and followed by
-/// [`finish`](Self::finish), are what [`Tokens::decode`] gives for all ids at once.
+/// [`finish`](Self::finish), are what [`Tokens::decode`] gives for all ids at once, as long
+/// as the bytes are UTF-8.
 ///
 /// ```no_run
 /// use prefill_multimodal_prompt::{TextStream, Tokens};
@@ -43,12 +44,12 @@ impl TextStream {
     /// [`Error::Tokenizer`](crate::Error::Tokenizer) if the tokenizer's decoder fails.
     pub fn push(&mut self, tokens: &Tokens, id: u32) -> Result<String> {
         self.ids.push(id);
-        let (before, all) = self.texts(tokens)?;
+        let all = tokens.decode(&self.ids)?;
         // Incomplete bytes at the end show as replacement characters: hold them back.
-        if all.ends_with(REPLACEMENT) || all.len() <= before.len() {
+        if all.ends_with(REPLACEMENT) {
             return Ok(String::new());
         }
-        Ok(self.give(&before, &all))
+        self.give(tokens, &all)
     }
 
     /// Gives what is still held back, incomplete bytes as U+FFFD.
@@ -56,26 +57,37 @@ impl TextStream {
     /// # Errors
     /// [`Error::Tokenizer`](crate::Error::Tokenizer) if the tokenizer's decoder fails.
     pub fn finish(&mut self, tokens: &Tokens) -> Result<String> {
-        let (before, all) = self.texts(tokens)?;
-        Ok(self.give(&before, &all))
+        let all = tokens.decode(&self.ids)?;
+        self.give(tokens, &all)
     }
 
-    /// The text of what has been given out, and that of everything.
-    fn texts(&self, tokens: &Tokens) -> Result<(String, String)> {
-        Ok((
-            tokens.decode(&self.ids[..self.given])?,
-            tokens.decode(&self.ids)?,
-        ))
-    }
-
-    fn give(&mut self, before: &str, all: &str) -> String {
-        // A decoder only appends, so `before` is a prefix; if one does not, nothing that
-        // was given out can be taken back, and the rest follows by length.
-        let text = all.get(before.len()..).unwrap_or_default().to_owned();
+    /// The part of `all`, the text of `self.ids`, that has not been given out.
+    fn give(&mut self, tokens: &Tokens, all: &str) -> Result<String> {
+        let (given, held) = self.ids.split_at(self.given);
+        let text = match all.strip_prefix(tokens.decode(given)?.as_str()) {
+            Some(text) => text.to_owned(),
+            // Bytes that followed have turned a whole run of byte tokens into replacement
+            // characters. What was given out stands; only the rest is broken.
+            None => tokens.decode(held)?,
+        };
         self.given = self.ids.len();
-        let kept = self.given.min(CONTEXT);
-        self.ids.drain(..self.given - kept);
-        self.given = kept;
-        text
+        self.forget(tokens);
+        Ok(text)
+    }
+
+    /// Drops ids that no longer matter. The rest never begins inside a run of byte tokens,
+    /// which a decoder reads as a whole.
+    fn forget(&mut self, tokens: &Tokens) {
+        let is_byte = |&id: &u32| {
+            let text = tokens.token(id);
+            text.is_some_and(|text| text.len() == 6 && text.starts_with("<0x"))
+        };
+        let furthest = self.given.saturating_sub(CONTEXT);
+        let start = (0..=furthest)
+            .rev()
+            .find(|&start| start == 0 || !is_byte(&self.ids[start]))
+            .unwrap_or(0);
+        self.ids.drain(..start);
+        self.given -= start;
     }
 }

@@ -98,7 +98,7 @@ pub(super) fn pip_install(requirements: &str, site: &Path) -> Result<()> {
         "Python's pip is needed to download MLX: `apt-get install python3-pip` \
          (PREFILL_PYTHON names another Python than python3)",
     )?;
-    let partial = site.with_extension("partial");
+    let partial = super::partial(site);
     if partial.exists() {
         fs::remove_dir_all(&partial).context("could not remove a half-finished download")?;
     }

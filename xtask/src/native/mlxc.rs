@@ -49,7 +49,7 @@ pub(crate) fn prepare(native: &Path, mlx: &Mlx) -> Result<Mlxc> {
         return Ok(Mlxc { folder });
     }
 
-    let partial = folder.with_extension("partial");
+    let partial = super::partial(&folder);
     if partial.exists() {
         fs::remove_dir_all(&partial).context("could not remove a half-finished build")?;
     }

@@ -60,7 +60,7 @@ pub(crate) fn put_first(mlx: &Mlx) -> Result<Blas> {
     if !kept.exists() {
         fs::copy(&blas, &kept).context("could not keep the reference BLAS")?;
     }
-    let partial = blas.with_extension("partial");
+    let partial = super::partial(&blas);
     let _ = fs::remove_file(&partial);
     symlink(&openblas, &partial)
         .and_then(|()| fs::rename(&partial, &blas))
