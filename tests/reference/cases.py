@@ -97,4 +97,5 @@ NO_AUDIO = [c for c in CASES if "audio" not in c and "sounds" not in c]
 MODELS = {
     "gemma4_e2b": list(CASES),
     "gemma4_26b": [c for c in NO_AUDIO if c not in ("image_budget_140", "image_exact")],
+    "gemma4_unified": [c for c in CASES if c not in ("image_budget_140", "image_exact")],
 }

@@ -20,14 +20,18 @@ MEASURED = ("measured", "mlx_vlm", "reference")
 
 def committed(path):
     command = ["git", "show", f"HEAD:./{path.name}"]
-    return subprocess.run(command, cwd=path.parent, check=True, capture_output=True).stdout
+    shown = subprocess.run(command, cwd=path.parent, capture_output=True)
+    return shown.stdout if shown.returncode == 0 else None
 
 
 def differences(path):
+    before = committed(path)
+    if before is None:
+        return ["not committed"]
     if path.suffix == ".json":
-        old, new = json.loads(committed(path)), json.loads(path.read_text())
+        old, new = json.loads(before), json.loads(path.read_text())
         return [k for k in sorted(old | new) if k not in MEASURED and old.get(k) != new.get(k)]
-    old, new = load(committed(path)), load_file(path)
+    old, new = load(before), load_file(path)
     if {k: v.shape for k, v in old.items()} != {k: v.shape for k, v in new.items()}:
         return ["names or shapes"]
     return [k for k in old if not np.allclose(old[k], new[k], rtol=1e-4, atol=TOLERANCE)]

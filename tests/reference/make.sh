@@ -2,7 +2,7 @@
 # Makes the environment and regenerates every description, medium and golden.
 #
 #   tests/reference/make.sh            everything
-#   tests/reference/make.sh check      everything into place, then fails if a text file changed
+#   tests/reference/make.sh check      the same, then fails if anything but rounding noise changed
 #   tests/reference/make.sh FILE.py    one script
 #
 # PREFILL_REFERENCE_PYTHON names a Python that has requirements.txt already. Otherwise a virtual
@@ -30,6 +30,5 @@ all | check)
 esac
 
 if [ "${1:-}" = check ]; then
-    # Measured noise may move between machines; ids, prompts, hashes and media may not.
     "$python" check_goldens.py
 fi

@@ -44,14 +44,20 @@ GEMMA4_WEIGHTS = [
     (r"language_model\..*post_attention_layernorm\.weight$", 0.8, 0.3),
     (r"language_model\..*post_feedforward_layernorm\.weight$", 1.4, 0.5),
     (r"\.post_per_layer_input_norm\.weight$", 1.5, 0.5),
-    (r"norm.*\.weight$", 1.0, 0.4),
+    (r"(norm|patch_ln).*\.weight$", 1.0, 0.4),
     (r"\.(std_scale|router\.scale|per_expert_scale)$", 1.0, 0.4),
     (r"\.std_bias$", 0.0, 0.5),
     (r"\.embed_tokens\.weight$", 0.0, 0.4),
     (r"\.embed_tokens_per_layer\.weight$", 0.0, 0.5),
-    (r"\.position_embedding_table$", 0.0, 0.6),
+    (r"\.(position_embedding_table|pos_embedding)$", 0.0, 0.6),
     (r"\.bias$", 0.0, 0.2),
     (r"", 0.0, None),
+]
+# With neither per-layer embeddings nor experts, the last token needs yet more weight.
+WITHOUT_PER_LAYER = [
+    (r"\.layer_scalar$", 0.5, 0.15),
+    (r"language_model\..*post_attention_layernorm\.weight$", 0.6, 0.2),
+    (r"language_model\..*post_feedforward_layernorm\.weight$", 1.8, 0.6),
 ]
 
 
@@ -63,7 +69,13 @@ def shapes(config, folder):
         state = architecture(parsed).state_dict()
     found = {name: list(t.shape) for name, t in state.items()}
     found.pop("lm_head.weight", None)
-    return {n: s for n, s in found.items() if not n.endswith("inv_freq")}
+    return {on_disk(n): s for n, s in found.items() if not n.endswith("inv_freq")}
+
+
+def on_disk(name):
+    """The unified model's picture embedder has other names in files than in transformers."""
+    name = name.replace("embed_vision.multimodal_embedder.", "embed_vision.")
+    return re.sub(r"embed_vision\.(patch_|pos_)", r"vision_embedder.\1", name)
 
 
 def shared_projections(config):
@@ -81,8 +93,8 @@ def shared_projections(config):
     return found
 
 
-def describe(name, shape, unused):
-    offset, scale = next((o, s) for p, o, s in GEMMA4_WEIGHTS if re.search(p, name))
+def describe(name, shape, unused, rules):
+    offset, scale = next((o, s) for p, o, s in rules if re.search(p, name))
     if scale is None:
         # A stack of experts is a stack of matrices; any other tensor is one matrix or kernel.
         fan_in = shape[-1] if ".experts." in name else math.prod(shape[1:])
@@ -115,7 +127,8 @@ def make(name):
 
     found = shapes(config, folder)
     unused = shared_projections(config)
-    rows = [describe(n, s, n in unused) for n, s in sorted((found | unused).items())]
+    rules = WITHOUT_PER_LAYER + GEMMA4_WEIGHTS if name == "gemma4_unified" else GEMMA4_WEIGHTS
+    rows = [describe(n, s, n in unused, rules) for n, s in sorted((found | unused).items())]
     write_tensors(folder / "tensors.json", seed, rows)
     golden = HERE / "goldens" / name
     golden.mkdir(parents=True, exist_ok=True)

@@ -194,10 +194,63 @@ GEMMA4_26B = variant(
 )
 GEMMA4_26B["audio_config"] = None
 
+# The shape of 12B unified: no towers. Pictures are patches of 48 x 48 pixels, sounds are frames of
+# 640 samples, each projected straight into the text model.
+GEMMA4_UNIFIED = variant(
+    GEMMA4_26B,
+    model_type="gemma4_unified",
+    architectures=["Gemma4UnifiedForConditionalGeneration"],
+    text_config={"model_type": "gemma4_unified_text", "enable_moe_block": False},
+)
+for key in ("num_experts", "top_k_experts", "moe_intermediate_size"):
+    del GEMMA4_UNIFIED["text_config"][key]
+GEMMA4_UNIFIED["vision_config"] = {
+    "model_type": "gemma4_unified_vision",
+    "patch_size": 16,
+    "pooling_kernel_size": 3,
+    "model_patch_size": 48,
+    "mm_embed_dim": 96,
+    "mm_posemb_size": 64,
+    "num_soft_tokens": 70,
+    "rms_norm_eps": 1e-6,
+    "output_proj_dims": 96,
+}
+GEMMA4_UNIFIED["audio_config"] = {
+    "model_type": "gemma4_unified_audio",
+    "audio_samples_per_token": 640,
+    "audio_embed_dim": 640,
+    "hidden_size": 640,
+    "output_proj_dims": 640,
+    "rms_norm_eps": 1e-6,
+}
+
+UNIFIED_PROCESSOR = variant(
+    PROCESSOR,
+    processor_class="Gemma4UnifiedProcessor",
+    image_processor={
+        "image_processor_type": "Gemma4UnifiedImageProcessor",
+        "model_patch_size": 48,
+    },
+    video_processor={
+        "video_processor_type": "Gemma4UnifiedVideoProcessor",
+        "model_patch_size": 48,
+    },
+)
+UNIFIED_PROCESSOR["feature_extractor"] = {
+    "feature_extractor_type": "Gemma4UnifiedAudioFeatureExtractor",
+    "feature_size": 640,
+    "sampling_rate": 16000,
+    "padding_value": 0.0,
+    "audio_samples_per_token": 640,
+    "padding_side": "right",
+    "return_attention_mask": True,
+}
+
 # Name: configuration, processor, seed. Each seed was chosen so that no case generates a media
 # token or an id beyond the per-layer table, repeats one token, or comes near a tie:
 # make_goldens.py checks this.
 MODELS = {
     "gemma4_e2b": (GEMMA4_E2B, PROCESSOR, 7),
     "gemma4_26b": (GEMMA4_26B, PROCESSOR, 26),
+    "gemma4_unified": (GEMMA4_UNIFIED, UNIFIED_PROCESSOR, 15),
 }

@@ -10,8 +10,11 @@ import numpy as np
 import torch
 import transformers
 from PIL import Image, ImageSequence
-from transformers import DynamicCache, Gemma4ForConditionalGeneration, Gemma4Processor
-from transformers.models.gemma4.image_processing_pil_gemma4 import Gemma4ImageProcessorPil
+from transformers import DynamicCache
+from transformers.models.gemma4.image_processing_pil_gemma4 import (
+    Gemma4ImageProcessorPil,
+    get_aspect_ratio_preserving_size,
+)
 from transformers.video_utils import VideoMetadata
 
 HERE = Path(__file__).resolve().parent
@@ -24,8 +27,14 @@ def versions():
     return {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]}
 
 
+def read_json(folder, file):
+    return json.loads((Path(folder) / file).read_text())
+
+
 def load(folder, dtype=torch.float32):
-    model, info = Gemma4ForConditionalGeneration.from_pretrained(
+    config = read_json(folder, "config.json")
+    architecture = getattr(transformers, config["architectures"][0])
+    model, info = architecture.from_pretrained(
         folder,
         dtype=dtype,
         attn_implementation="eager",
@@ -38,13 +47,35 @@ def load(folder, dtype=torch.float32):
 
 
 def load_processor(folder):
-    """The processor, its image half replaced by Pillow's (the default one is torchvision's)."""
-    processor = Gemma4Processor.from_pretrained(folder)
-    settings = json.loads((Path(folder) / "processor_config.json").read_text())["image_processor"]
-    settings.pop("image_processor_type")
-    settings.pop("image_seq_length", None)
-    processor.image_processor = Gemma4ImageProcessorPil(**settings)
+    """The processor. Its image half is Pillow's where there is one (the default is torchvision's);
+    otherwise `read_picture` resizes with Pillow, and torchvision does not."""
+    settings = read_json(folder, "processor_config.json")
+    processor = getattr(transformers, settings["processor_class"]).from_pretrained(folder)
+    settings = settings["image_processor"]
+    if settings.pop("image_processor_type") == "Gemma4ImageProcessor":
+        settings.pop("image_seq_length", None)
+        processor.image_processor = Gemma4ImageProcessorPil(**settings)
+    else:
+        processor.image_processor.do_resize = False
     return processor
+
+
+def pillow_size(processor, image):
+    """The size that a picture will have, [width, height]."""
+    settings = processor.image_processor
+    patches = settings.max_soft_tokens * settings.pooling_kernel_size**2
+    width, height = image.size
+    height, width = get_aspect_ratio_preserving_size(
+        height, width, settings.patch_size, patches, settings.pooling_kernel_size
+    )
+    return width, height
+
+
+def read_picture(processor, path):
+    image = Image.open(path).convert("RGB")
+    if not isinstance(processor.image_processor, Gemma4ImageProcessorPil):
+        image = image.resize(pillow_size(processor, image), Image.Resampling.BICUBIC)
+    return image
 
 
 def read_wav(path):
@@ -74,7 +105,7 @@ def media(messages, kind):
 def prepare(processor, messages):
     """The rendered prompt and the model's inputs."""
     prompt = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    images = [Image.open(f).convert("RGB") for f in media(messages, "image")]
+    images = [read_picture(processor, f) for f in media(messages, "image")]
     sounds = [read_wav(f) for f in media(messages, "audio")]
     clips = [read_frames(f) for f in media(messages, "video")]
     inputs = processor(
@@ -107,11 +138,31 @@ def cast(inputs, dtype):
     return {k: v.to(dtype) if v.is_floating_point() else v for k, v in inputs.items()}
 
 
+def with_masks(model, inputs, cache=None):
+    """Replaces the attention mask by those that `generate` would make.
+
+    The unified model's own forward lets the tokens of a picture see each other in full layers
+    too; `generate` with a static cache, and the other models, do so in sliding layers only.
+    """
+    length = inputs["input_ids"].shape[1]
+    embeddings = torch.empty(1, length, 1, dtype=model.dtype)
+    positions = torch.arange(length)[None]
+    masks = model.create_masks_for_generate(
+        model.config,
+        inputs_embeds=embeddings,
+        attention_mask=inputs.get("attention_mask"),
+        cache=cache,
+        position_ids=positions,
+        mm_token_type_ids=inputs.get("mm_token_type_ids"),
+    )
+    return {**inputs, "attention_mask": masks, "position_ids": positions}
+
+
 @torch.no_grad()
 def greedy(model, inputs, steps=STEPS):
     """Greedy ids through the cache, ends of text ignored, and each step's logits."""
     cache = DynamicCache(config=model.config)
-    out = model(**inputs, cache=cache, use_cache=True)
+    out = model(**with_masks(model, inputs, cache), cache=cache, use_cache=True)
     ids, logits = [], []
     for _ in range(steps):
         logits.append(out.logits[0, -1])
@@ -134,7 +185,7 @@ def extended(inputs, ids):
 @torch.no_grad()
 def forced(model, inputs, ids):
     """The logits before each greedy id from one forward call without a cache."""
-    out = model(**extended(inputs, ids), use_cache=False)
+    out = model(**with_masks(model, extended(inputs, ids)), use_cache=False)
     return out.logits[0, -len(ids) :]
 
 

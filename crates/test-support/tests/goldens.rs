@@ -10,11 +10,11 @@ use serde_json::Value;
 const MODEL: &str = "gemma4_e2b";
 
 fn goldens() -> Vec<Golden> {
-    let goldens: Vec<_> = ["gemma4_e2b", "gemma4_26b", "demo"]
+    let goldens: Vec<_> = ["gemma4_e2b", "gemma4_26b", "gemma4_unified", "demo"]
         .into_iter()
         .flat_map(goldens_of)
         .collect();
-    assert!(goldens.len() >= 32);
+    assert!(goldens.len() >= 47);
     goldens
 }
 
@@ -87,7 +87,7 @@ fn the_references_agree() {
             compared += 1;
         }
     }
-    assert!(compared >= 18);
+    assert!(compared >= 22);
 }
 
 #[test]

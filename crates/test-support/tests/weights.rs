@@ -25,7 +25,7 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn values_equal_those_that_python_wrote() {
-    for model in ["gemma4_e2b", "gemma4_26b"] {
+    for model in ["gemma4_e2b", "gemma4_26b", "gemma4_unified"] {
         check_values(model);
     }
 }
