@@ -50,17 +50,12 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
             .args(["nextest", "run", "--workspace", "--no-fail-fast"])
             .args(arguments))?;
     } else {
+        // The documentation's examples included.
         println!("test: cargo-nextest is not installed; running one test at a time");
-        run(cargo()
-            .args([
-                "test",
-                "--workspace",
-                "--all-targets",
-                "--no-fail-fast",
-                "--",
-            ])
-            .args(["--test-threads", "1"])
-            .args(arguments))?;
+        return run(cargo()
+            .args(["test", "--workspace", "--no-fail-fast"])
+            .args(["--", "--test-threads", "1"])
+            .args(arguments));
     }
     if arguments.is_empty() {
         run(cargo().args(["test", "--workspace", "--doc"]))?;

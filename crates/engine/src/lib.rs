@@ -33,9 +33,9 @@
 //! of its work; media, templates and tokens are prepared on the caller's.
 //!
 //! # What it does not do yet
-//! It serves Gemma 4 in the layout of E2B and E4B, with pictures, decodes greedily, and
-//! downloads nothing. Sound, video, the other families, sampling and the caches that give
-//! the project its name come next.
+//! It serves Gemma 4 (E2B, E4B, 26B-A4B, 31B, and the unified 12B) with pictures, decodes
+//! greedily, and downloads nothing. Quantised weights, sound, video, the other families,
+//! sampling and the caches that give the project its name come next.
 
 mod cache;
 mod checkpoint;

@@ -12,7 +12,7 @@ use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::models::gemma4::Gemma4;
 use crate::models::{Chunk, LanguageModel, Placed};
-use crate::prompt::{PreparedMedium, PreparedPrompt};
+use crate::prompt::{PreparedMedium, PreparedPrompt, Prompt};
 use crate::thread::MlxThread;
 use crate::{Error, Result};
 
@@ -93,7 +93,7 @@ impl Model {
     ) -> Result<Self> {
         let mut on_bytes = |done, total| progress(Progress { done, total });
         let family: Box<dyn LanguageModel> = match checkpoint.model_type() {
-            "gemma4" => Box::new(Gemma4::load(
+            "gemma4" | "gemma4_unified" => Box::new(Gemma4::load(
                 checkpoint,
                 working_type.dtype(),
                 &mut on_bytes,
@@ -180,19 +180,20 @@ impl Model {
 
         let mut cache = self.family.new_cache();
         let mut logits = None;
-        let size = self.prefill_chunk.get();
-        for start in (0..ids.len()).step_by(size) {
-            let end = (start + size).min(ids.len());
+        let mut start = 0;
+        for end in self.chunk_ends(&prepared.prompt) {
             let chunk_ids: Vec<i32> = ids[start..end].iter().map(|&id| id as i32).collect();
             let chunk = Chunk {
                 ids: &Array::from_slice(&chunk_ids, &[1, chunk_ids.len() as i32]),
                 features: &placed(prepared, &features, start, end)?,
+                groups: &self.groups(&prepared.prompt, start, end),
             };
             logits = self.family.forward(&chunk, &mut cache, end == ids.len())?;
             eval(cache.arrays().chain(&logits))?;
             // Chunks are larger than decoding steps: what they used is not used again.
             mlx_rs::memory::clear_cache()?;
             report(end)?;
+            start = end;
         }
         let logits = logits.ok_or(Error::EmptyPrompt)?;
         Ok(Sequence {
@@ -201,6 +202,43 @@ impl Model {
             logits,
             encode_time,
         })
+    }
+
+    /// Where forward calls end: at the multiples of the chunk size, but before a run of
+    /// positions that see each other rather than inside it, or after it if it began the call.
+    fn chunk_ends(&self, prompt: &Prompt) -> Vec<usize> {
+        let size = self.prefill_chunk.get();
+        let mut ends = Vec::new();
+        let mut start = 0;
+        while start < prompt.ids.len() {
+            let mut end = (start / size + 1) * size;
+            let cut = prompt
+                .spans
+                .iter()
+                .filter(|span| self.family.is_bidirectional(span.kind))
+                .find(|span| span.start < end && end < span.start + span.length);
+            if let Some(span) = cut {
+                end = if span.start > start {
+                    span.start
+                } else {
+                    span.start + span.length
+                };
+            }
+            start = end.min(prompt.ids.len());
+            ends.push(start);
+        }
+        ends
+    }
+
+    /// The runs of positions in `start..end` that see each other.
+    fn groups(&self, prompt: &Prompt, start: usize, end: usize) -> Vec<(i32, i32)> {
+        prompt
+            .spans
+            .iter()
+            .filter(|span| self.family.is_bidirectional(span.kind))
+            .filter(|span| (start..end).contains(&span.start))
+            .map(|span| ((span.start - start) as i32, span.length as i32))
+            .collect()
     }
 
     fn encode(&self, medium: &PreparedMedium) -> Result<Array> {
@@ -335,7 +373,11 @@ impl<'m> Sequence<'m> {
 
     /// `ids` is `[1, 1]`.
     fn feed_array(&mut self, ids: &Array) -> Result<()> {
-        let chunk = Chunk { ids, features: &[] };
+        let chunk = Chunk {
+            ids,
+            features: &[],
+            groups: &[],
+        };
         let logits = self.model.family.forward(&chunk, &mut self.cache, true)?;
         self.logits = logits.ok_or(Error::EmptyPrompt)?;
         Ok(())

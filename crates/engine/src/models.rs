@@ -9,6 +9,7 @@ use prefill_media_preprocess::image::Gemma4Image;
 
 use crate::Result;
 use crate::cache::Cache;
+use crate::prompt::MediaKind;
 
 /// What the engine needs of a model. All arrays belong to the MLX thread.
 pub(crate) trait LanguageModel: Debug {
@@ -20,6 +21,10 @@ pub(crate) trait LanguageModel: Debug {
 
     /// Entries of the vocabulary: the length of the logits.
     fn vocabulary(&self) -> usize;
+
+    /// Whether the positions of one medium of this kind see each other, so that no forward
+    /// call may end inside it.
+    fn is_bidirectional(&self, kind: MediaKind) -> bool;
 
     /// The features of a picture, `[soft tokens, hidden]`, in the working type.
     fn encode_image(&self, image: &Gemma4Image) -> Result<Array>;
@@ -36,6 +41,8 @@ pub(crate) struct Chunk<'a> {
     pub ids: &'a Array,
     /// Features of media that lie in this chunk, in order of position.
     pub features: &'a [Placed],
+    /// Runs of positions that see each other, as first position in the chunk and length.
+    pub groups: &'a [(i32, i32)],
 }
 
 /// Rows of features, and the position in the chunk of the first.

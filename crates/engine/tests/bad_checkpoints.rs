@@ -207,20 +207,12 @@ fn settings_that_are_not_served_are_named() {
             json!(6),
             "num_kv_shared_layers",
         ),
-        (
-            "/text_config/enable_moe_block",
-            json!(true),
-            "enable_moe_block",
-        ),
-        (
-            "/text_config/attention_k_eq_v",
-            json!(true),
-            "attention_k_eq_v",
-        ),
+        ("/text_config/enable_moe_block", json!(true), "num_experts"),
+        ("/text_config/attention_bias", json!(true), "attention_bias"),
         (
             "/text_config/use_bidirectional_attention",
-            json!("vision"),
-            "vision",
+            json!("all"),
+            "all",
         ),
         (
             "/text_config/layer_types/0",
@@ -232,7 +224,7 @@ fn settings_that_are_not_served_are_named() {
             json!("yarn"),
             "yarn",
         ),
-        ("/vision_config/standardize", json!(true), "standardize"),
+        ("/vision_config/model_type", json!("mystery"), "mystery"),
         ("/vision_config/head_dim", json!(6), "head_dim"),
         (
             "/quantization",

@@ -163,15 +163,6 @@ fn mlx_has_one_owner() {
 }
 
 #[test]
-fn a_program_that_owns_mlx_has_no_engine() {
-    let thread = MlxThread::claim().unwrap();
-    let refused = Engine::builder(assets_dir().join("demo-model")).build();
-    assert!(matches!(refused, Err(Error::MlxTaken { .. })));
-    drop(thread);
-    demo();
-}
-
-#[test]
 fn a_panicking_callback_is_an_error_and_nothing_more() {
     let refused = Engine::builder(assets_dir().join("demo-model"))
         .on_progress(|_| panic!("no bar to draw"))

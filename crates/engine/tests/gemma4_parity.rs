@@ -8,6 +8,7 @@
     reason = "the measured differences are worth reading"
 )]
 
+use std::fs;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 
@@ -16,6 +17,8 @@ use prefill_engine::{
     TemplateOptions, WorkingType,
 };
 use prefill_test_support::{DType, Golden, assets_dir, compare_logits};
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 
 /// transformers' own f32 is up to 4.1e-6 from its f64 on these features.
 const FEATURES: f32 = 2e-5;
@@ -97,8 +100,8 @@ fn golden_name(golden: &Golden) -> String {
     format!("{}", golden.document()["case"])
 }
 
-fn check_tiny(case: &str) {
-    let golden = Golden::read("gemma4_e2b", case).unwrap();
+fn check_tiny(model: &str, case: &str) {
+    let golden = Golden::read(model, case).unwrap();
     let folder = golden.checkpoint().unwrap().build().unwrap();
     check(
         &load(folder.path(), &golden, WorkingType::AsStored),
@@ -106,17 +109,22 @@ fn check_tiny(case: &str) {
     );
 }
 
+/// One test a case, in a module named after the model.
 macro_rules! tiny {
-    ($($case:ident),+ $(,)?) => {$(
-        #[test]
-        fn $case() {
-            check_tiny(stringify!($case));
+    ($model:ident: $($case:ident),+ $(,)?) => {
+        mod $model {
+            $(
+                #[test]
+                fn $case() {
+                    super::check_tiny(stringify!($model), stringify!($case));
+                }
+            )+
         }
-    )+};
+    };
 }
 
 tiny!(
-    text,
+    gemma4_e2b:     text,
     longtext,
     image_png,
     image_jpg,
@@ -128,6 +136,32 @@ tiny!(
     image_budget_140,
     image_budget_280,
     three_images,
+);
+
+tiny!(
+    gemma4_26b: text,
+    longtext,
+    image_png,
+    image_jpg,
+    two_images,
+    three_images,
+    image_between,
+    image_tall,
+    image_turns,
+    image_budget_280,
+);
+
+tiny!(
+    gemma4_unified: text,
+    longtext,
+    image_png,
+    image_jpg,
+    two_images,
+    three_images,
+    image_between,
+    image_tall,
+    image_turns,
+    image_budget_280,
 );
 
 /// The same numbers from every layout that checkpoints come in.
@@ -150,18 +184,73 @@ fn layouts() {
     );
 }
 
-/// Where a prompt is cut into forward calls changes nothing but rounding: inside a picture,
-/// inside a window, one token at a time.
+/// Where a prompt is cut into forward calls changes nothing but rounding: inside a picture
+/// (but never inside one whose positions see each other), inside a window, one token at a time.
 #[test]
 fn chunks() {
-    for case in ["longtext", "two_images"] {
-        let golden = Golden::read("gemma4_e2b", case).unwrap();
+    for (model, case) in [
+        ("gemma4_e2b", "longtext"),
+        ("gemma4_e2b", "two_images"),
+        ("gemma4_26b", "two_images"),
+        ("gemma4_unified", "image_turns"),
+    ] {
+        let golden = Golden::read(model, case).unwrap();
         let folder = golden.checkpoint().unwrap().build().unwrap();
         for size in [1, 7, 32] {
             let Loaded { model, prepared } = load(folder.path(), &golden, WorkingType::AsStored);
             let model = model.with_prefill_chunk(NonZeroUsize::new(size).unwrap());
             check(&Loaded { model, prepared }, &golden);
         }
+    }
+}
+
+/// mlx-community's names: `language_model.model.X` for `model.language_model.X`, no `model.`
+/// before towers, and experts as three stacks.
+#[test]
+fn mlx_names() {
+    for model in ["gemma4_e2b", "gemma4_26b"] {
+        let golden = Golden::read(model, "image_png").unwrap();
+        let folder = golden.checkpoint().unwrap().build().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let bytes = fs::read(&path).unwrap();
+        let stored = SafeTensors::deserialize(&bytes).unwrap();
+        let mut renamed = Vec::new();
+        for (name, tensor) in stored.tensors() {
+            let name = name.strip_prefix("model.").unwrap();
+            let name = match name.strip_prefix("language_model.") {
+                Some(rest) => format!("language_model.model.{rest}"),
+                None => name.to_owned(),
+            };
+            let (shape, data) = (tensor.shape().to_vec(), tensor.data().to_vec());
+            if let Some(path) = name.strip_suffix("experts.gate_up_proj") {
+                // [experts, 2 width, hidden]: the gates' rows first in each expert.
+                let half = data.len() / shape[0] / 2;
+                let halves = [vec![shape[0], shape[1] / 2, shape[2]], shape];
+                for (index, part) in ["gate_proj", "up_proj"].into_iter().enumerate() {
+                    let rows: Vec<u8> = data
+                        .chunks(2 * half)
+                        .flat_map(|expert| &expert[index * half..(index + 1) * half])
+                        .copied()
+                        .collect();
+                    let name = format!("{path}experts.switch_glu.{part}.weight");
+                    renamed.push((name, halves[0].clone(), rows));
+                }
+            } else if let Some(path) = name.strip_suffix("experts.down_proj") {
+                let name = format!("{path}experts.switch_glu.down_proj.weight");
+                renamed.push((name, shape, data));
+            } else {
+                renamed.push((name, shape, data));
+            }
+        }
+        let views = renamed.iter().map(|(name, shape, data)| {
+            let view = TensorView::new(Dtype::F32, shape.clone(), data).unwrap();
+            (name.clone(), view)
+        });
+        serialize_to_file(views, None, &path).unwrap();
+        check(
+            &load(folder.path(), &golden, WorkingType::AsStored),
+            &golden,
+        );
     }
 }
 

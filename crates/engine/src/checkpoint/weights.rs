@@ -95,6 +95,11 @@ impl Weights {
         })
     }
 
+    /// Whether there is a tensor of that name, not taken yet.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
     /// Takes a tensor. One that is not there is remembered, and [`load`](Self::load) will
     /// list it; what this gives in its place is never read.
     ///

@@ -1,12 +1,14 @@
-//! Gemma 4 in the layout of E2B and E4B: sliding and full layers, shared keys and values,
-//! per-layer embeddings, a vision tower with clipped linear layers.
+//! Gemma 4: E2B and E4B (shared keys and values, per-layer embeddings), 26B-A4B (a mixture
+//! of experts), 31B, and the unified 12B, whose pictures need no tower.
 //!
 //! The definition is transformers 5.24, `models/gemma4`.
 
 mod attention;
 mod config;
+mod experts;
 mod layer;
 mod text;
+mod unified;
 mod vision;
 
 use std::path::Path;
@@ -14,8 +16,9 @@ use std::path::Path;
 use mlx_rs::{Array, Dtype};
 use prefill_media_preprocess::image::Gemma4Image;
 
-use self::config::{Gemma4Config, LayerKind};
+use self::config::{Gemma4Config, LayerKind, VisionPart};
 use self::text::TextModel;
+use self::unified::UnifiedEmbedder;
 use self::vision::VisionTower;
 use super::{Chunk, LanguageModel};
 use crate::cache::Cache;
@@ -28,10 +31,18 @@ use crate::{Error, Result};
 #[derive(Debug)]
 pub(crate) struct Gemma4 {
     text: TextModel,
-    vision: Option<VisionTower>,
+    vision: Option<Vision>,
+    pictures_are_bidirectional: bool,
     windows: Vec<Option<i32>>,
     max_positions: usize,
     vocabulary: usize,
+}
+
+/// What turns pictures into soft tokens.
+#[derive(Debug)]
+enum Vision {
+    Tower(VisionTower),
+    Unified(UnifiedEmbedder),
 }
 
 impl Gemma4 {
@@ -45,16 +56,19 @@ impl Gemma4 {
         config.check()?;
         let mut weights = open_weights(checkpoint.folder(), &config, dtype)?;
         let text = TextModel::load(&mut weights, &config)?;
+        let text_config = &config.text_config;
         let vision = match &config.vision_config {
-            Some(vision) => Some(VisionTower::load(
-                &mut weights,
-                vision,
-                &config.text_config,
-            )?),
+            Some(VisionPart::Tower(vision)) => {
+                let tower = VisionTower::load(&mut weights, vision, text_config)?;
+                Some(Vision::Tower(tower))
+            }
+            Some(VisionPart::Unified(vision)) => {
+                let embedder = UnifiedEmbedder::load(&mut weights, vision, text_config)?;
+                Some(Vision::Unified(embedder))
+            }
             None => None,
         };
         weights.load(progress)?;
-        let text_config = &config.text_config;
         let windows = (0..text_config.first_shared_layer())
             .map(|layer| match text_config.layer_types[layer] {
                 LayerKind::Sliding => Some(text_config.sliding_window),
@@ -64,6 +78,7 @@ impl Gemma4 {
         Ok(Self {
             text,
             vision,
+            pictures_are_bidirectional: text_config.pictures_are_bidirectional(),
             windows,
             max_positions: text_config.max_position_embeddings,
             vocabulary: text_config.vocab_size as usize,
@@ -84,11 +99,18 @@ impl LanguageModel for Gemma4 {
         self.vocabulary
     }
 
+    fn is_bidirectional(&self, kind: MediaKind) -> bool {
+        self.pictures_are_bidirectional && matches!(kind, MediaKind::Image | MediaKind::Video)
+    }
+
     fn encode_image(&self, image: &Gemma4Image) -> Result<Array> {
-        let tower = self.vision.as_ref().ok_or(Error::NoTower {
-            kind: MediaKind::Image,
-        })?;
-        tower.forward(image)
+        match &self.vision {
+            Some(Vision::Tower(tower)) => tower.forward(image),
+            Some(Vision::Unified(embedder)) => embedder.forward(image),
+            None => Err(Error::NoTower {
+                kind: MediaKind::Image,
+            }),
+        }
     }
 
     fn forward(&self, chunk: &Chunk<'_>, cache: &mut Cache, logits: bool) -> Result<Option<Array>> {
@@ -114,10 +136,16 @@ fn open_weights(folder: &Path, config: &Gemma4Config, dtype: Option<Dtype>) -> R
             // Sound is not served by this version.
             || name.starts_with("audio_tower.")
             || name.starts_with("embed_audio.")
-            || (!has_vision && (name.starts_with("vision_tower.") || name.starts_with("embed_vision.")))
+            || (!has_vision && is_vision(&name))
             || is_unread(&name, first_shared);
         (!ignored).then_some(name)
     })
+}
+
+fn is_vision(name: &str) -> bool {
+    ["vision_tower.", "vision_embedder.", "embed_vision."]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 /// Layers from `first_shared` on read the keys and values of an earlier one; some

@@ -18,24 +18,43 @@ pub(crate) enum Mask {
 
 impl Mask {
     /// The mask of `queries` new tokens whose keys, the last of `keys`, follow older ones.
-    /// With a `window`, a query sees that many keys, its own included.
+    /// With a `window`, a query sees that many keys back, its own included.
     pub(crate) fn new(queries: i32, keys: i32, window: Option<i32>) -> Self {
+        Self::with_groups(queries, keys, window, &[])
+    }
+
+    /// [`new`](Self::new), with runs of queries (first and length) that also see the keys of
+    /// their own run that are to come: (causal or same run) and not older than the window
+    /// (transformers 5.24, `create_masks_for_generate` of Gemma 4).
+    pub(crate) fn with_groups(
+        queries: i32,
+        keys: i32,
+        window: Option<i32>,
+        groups: &[(i32, i32)],
+    ) -> Self {
         if queries == 1 {
             // The cache has cut what lies before the window.
             return Self::None;
         }
-        match window {
-            Some(window) if keys > window => {
-                let visible: Vec<bool> = (0..queries)
-                    .flat_map(|query| {
-                        let own = keys - queries + query;
-                        (0..keys).map(move |key| key <= own && own - key < window)
-                    })
-                    .collect();
-                Self::Explicit(Array::from_slice(&visible, &[queries, keys]))
-            }
-            _ => Self::Causal,
+        let window = window.filter(|&window| keys > window);
+        if window.is_none() && groups.is_empty() {
+            return Self::Causal;
         }
+        let older = keys - queries;
+        let last_seen = |query: i32| {
+            let group = groups
+                .iter()
+                .find(|&&(first, length)| (first..first + length).contains(&query));
+            older + group.map_or(query, |&(first, length)| first + length - 1)
+        };
+        let visible: Vec<bool> = (0..queries)
+            .flat_map(|query| {
+                let (own, last) = (older + query, last_seen(query));
+                (0..keys)
+                    .map(move |key| key <= last && window.is_none_or(|window| own - key < window))
+            })
+            .collect();
+        Self::Explicit(Array::from_slice(&visible, &[queries, keys]))
     }
 }
 
@@ -72,6 +91,20 @@ mod tests {
             false, true, true, false, false,
             false, false, true, true, false,
             false, false, false, true, true,
+        ]);
+    }
+
+    #[test]
+    fn a_group_sees_its_own_future_only() {
+        let Mask::Explicit(visible) = Mask::with_groups(4, 5, Some(3), &[(1, 2)]) else {
+            panic!("a group needs a mask of its own");
+        };
+        #[rustfmt::skip]
+        assert_eq!(visible.as_slice::<bool>(), [
+            true, true, false, false, false,
+            true, true, true, true, false,
+            false, true, true, true, false,
+            false, false, true, true, true,
         ]);
     }
 

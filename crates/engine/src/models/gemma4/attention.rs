@@ -33,7 +33,8 @@ pub(super) struct Attention {
 struct KeyValueProjection {
     heads: i32,
     key: Linear,
-    value: Linear,
+    /// None where values are the projected keys.
+    value: Option<Linear>,
     key_norm: RmsNorm,
     value_norm: RmsNorm,
 }
@@ -53,7 +54,8 @@ impl Attention {
             config.rms_norm_eps,
         );
         let own = if config.key_value_layer(layer) == layer {
-            let heads = config.num_key_value_heads;
+            let heads = config.key_value_heads(kind);
+            let keys_are_values = kind == LayerKind::Full && config.attention_k_eq_v;
             let mut linear = |name| {
                 Linear::load(
                     weights,
@@ -65,7 +67,11 @@ impl Attention {
             Some(KeyValueProjection {
                 heads,
                 key: linear("k_proj")?,
-                value: linear("v_proj")?,
+                value: if keys_are_values {
+                    None
+                } else {
+                    Some(linear("v_proj")?)
+                },
                 key_norm: RmsNorm::load(weights, &format!("{path}.k_norm"), head_size, eps)?,
                 value_norm: RmsNorm::without_weight(eps),
             })
@@ -114,9 +120,13 @@ impl Attention {
         };
         let offset = cache.offset();
         let queries = self.queries(x, offset)?;
-        let keys = split_heads(&own.key.forward(x)?, own.heads, self.head_size)?;
+        let projected = own.key.forward(x)?;
+        let keys = split_heads(&projected, own.heads, self.head_size)?;
+        let values = match &own.value {
+            Some(value) => split_heads(&value.forward(x)?, own.heads, self.head_size)?,
+            None => keys.clone(),
+        };
         let keys = self.rope.forward(&own.key_norm.forward(&keys)?, offset)?;
-        let values = split_heads(&own.value.forward(x)?, own.heads, self.head_size)?;
         let values = own.value_norm.forward(&values)?;
         let (keys, values) = cache.update(&keys, &values)?;
         let seen = attention(&queries, &keys, &values, SCALE, mask)?;

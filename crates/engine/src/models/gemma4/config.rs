@@ -9,7 +9,7 @@ use crate::{Error, Result};
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Gemma4Config {
     pub text_config: TextConfig,
-    pub vision_config: Option<VisionConfig>,
+    pub vision_config: Option<VisionPart>,
     pub image_token_id: Option<u32>,
     pub audio_token_id: Option<u32>,
     pub video_token_id: Option<u32>,
@@ -55,13 +55,30 @@ pub(crate) struct TextConfig {
     /// Whether those have an MLP of twice the width.
     #[serde(default)]
     pub use_double_wide_mlp: bool,
+    /// Whether the values of full layers are their keys before norm and rotation.
+    #[serde(default)]
+    pub attention_k_eq_v: bool,
+    /// Key and value heads of full layers, where keys are values.
+    num_global_key_value_heads: Option<i32>,
+    /// Whether a mixture of experts runs beside the MLP.
+    #[serde(default)]
+    pub enable_moe_block: bool,
+    num_experts: Option<i32>,
+    top_k_experts: Option<i32>,
+    moe_intermediate_size: Option<i32>,
     use_bidirectional_attention: Option<String>,
     #[serde(default)]
-    attention_k_eq_v: bool,
-    #[serde(default)]
     attention_bias: bool,
-    #[serde(default)]
-    enable_moe_block: bool,
+}
+
+/// The sizes of a mixture of experts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpertSizes {
+    pub experts: i32,
+    /// Experts that a token goes through.
+    pub chosen: i32,
+    /// Width of one expert.
+    pub width: i32,
 }
 
 /// What a layer attends to.
@@ -98,6 +115,28 @@ pub(crate) enum RopeType {
     Proportional,
 }
 
+/// How pictures enter.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "model_type")]
+pub(crate) enum VisionPart {
+    /// Through a tower.
+    #[serde(rename = "gemma4_vision")]
+    Tower(VisionConfig),
+    /// Straight from their pixels.
+    #[serde(rename = "gemma4_unified_vision")]
+    Unified(UnifiedVisionConfig),
+}
+
+/// The embedder of pictures of the unified model.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct UnifiedVisionConfig {
+    /// Side in pixels of what one soft token shows.
+    pub model_patch_size: i32,
+    pub mm_embed_dim: i32,
+    pub mm_posemb_size: i32,
+    pub rms_norm_eps: f32,
+}
+
 /// The vision tower.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct VisionConfig {
@@ -115,8 +154,9 @@ pub(crate) struct VisionConfig {
     pub hidden_activation: String,
     #[serde(default)]
     pub use_clipped_linears: bool,
+    /// Whether soft tokens are shifted and scaled by recorded statistics.
     #[serde(default)]
-    standardize: bool,
+    pub standardize: bool,
 }
 
 /// The only activation of the family's text and vision parts.
@@ -135,9 +175,11 @@ impl Gemma4Config {
             ));
         }
         self.text_config.check()?;
-        self.vision_config
-            .as_ref()
-            .map_or(Ok(()), VisionConfig::check)
+        match &self.vision_config {
+            None => Ok(()),
+            Some(VisionPart::Tower(tower)) => tower.check(),
+            Some(VisionPart::Unified(unified)) => unified.check(),
+        }
     }
 }
 
@@ -171,6 +213,47 @@ impl TextConfig {
         }
     }
 
+    /// Key and value heads of a kind of layer.
+    pub(crate) fn key_value_heads(&self, kind: LayerKind) -> i32 {
+        match self.num_global_key_value_heads {
+            Some(heads) if kind == LayerKind::Full && self.attention_k_eq_v => heads,
+            _ => self.num_key_value_heads,
+        }
+    }
+
+    /// Whether the positions of one picture see each other in sliding layers.
+    pub(crate) fn pictures_are_bidirectional(&self) -> bool {
+        self.use_bidirectional_attention.as_deref() == Some("vision")
+    }
+
+    /// The mixture of experts, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if one of its sizes is not given.
+    pub(crate) fn experts(&self) -> Result<Option<ExpertSizes>> {
+        if !self.enable_moe_block {
+            return Ok(None);
+        }
+        let required = |key, size: Option<i32>| {
+            let size = size.ok_or_else(|| unsupported(key, "missing"))?;
+            check_size(key, size).map(|()| size)
+        };
+        let sizes = ExpertSizes {
+            experts: required("text_config.num_experts", self.num_experts)?,
+            chosen: required("text_config.top_k_experts", self.top_k_experts)?,
+            width: required(
+                "text_config.moe_intermediate_size",
+                self.moe_intermediate_size,
+            )?,
+        };
+        if sizes.chosen > sizes.experts {
+            let fact = format!("{} of {} experts", sizes.chosen, sizes.experts);
+            let key = "text_config.top_k_experts";
+            return Err(Error::Config { key, fact });
+        }
+        Ok(Some(sizes))
+    }
+
     fn check(&self) -> Result<()> {
         for (key, size) in [
             ("text_config.vocab_size", self.vocab_size),
@@ -184,28 +267,28 @@ impl TextConfig {
         ] {
             check_size(key, size)?;
         }
-        for (key, on) in [
-            ("text_config.attention_k_eq_v", self.attention_k_eq_v),
-            ("text_config.attention_bias", self.attention_bias),
-            ("text_config.enable_moe_block", self.enable_moe_block),
-        ] {
-            if on {
-                return Err(unsupported(key, "not supported yet"));
-            }
+        if self.attention_bias {
+            return Err(unsupported(
+                "text_config.attention_bias",
+                "not supported yet",
+            ));
         }
-        if let Some(scope) = &self.use_bidirectional_attention {
+        if let Some(scope) = self
+            .use_bidirectional_attention
+            .as_deref()
+            .filter(|&scope| scope != "vision")
+        {
             let fact = format!("{scope:?} is not supported yet");
-            return Err(Error::Config {
-                key: "text_config.use_bidirectional_attention",
-                fact,
-            });
+            let key = "text_config.use_bidirectional_attention";
+            return Err(Error::Config { key, fact });
         }
+        self.experts()?;
         check_activation("text_config.hidden_activation", &self.hidden_activation)?;
-        check_heads(
-            "text_config.num_key_value_heads",
-            self.num_attention_heads,
-            self.num_key_value_heads,
-        )?;
+        for kind in [LayerKind::Sliding, LayerKind::Full] {
+            let (heads, of) = (self.key_value_heads(kind), self.num_attention_heads);
+            check_size("text_config.num_global_key_value_heads", heads)?;
+            check_heads("text_config.num_key_value_heads", of, heads)?;
+        }
         if self.head_dim % 2 != 0 || self.global_head_dim % 2 != 0 {
             return Err(unsupported(
                 "text_config.head_dim",
@@ -247,6 +330,14 @@ impl TextConfig {
             )?;
         }
         Ok(())
+    }
+}
+
+impl UnifiedVisionConfig {
+    fn check(&self) -> Result<()> {
+        check_size("vision_config.model_patch_size", self.model_patch_size)?;
+        check_size("vision_config.mm_embed_dim", self.mm_embed_dim)?;
+        check_size("vision_config.mm_posemb_size", self.mm_posemb_size)
     }
 }
 
@@ -292,12 +383,6 @@ impl VisionConfig {
             return Err(unsupported(
                 "vision_config.rope_parameters",
                 "only the default type",
-            ));
-        }
-        if self.standardize {
-            return Err(unsupported(
-                "vision_config.standardize",
-                "not supported yet",
             ));
         }
         Ok(())

@@ -4,6 +4,7 @@ use mlx_rs::Array;
 
 use super::attention::{Attention, KeysValues};
 use super::config::TextConfig;
+use super::experts::Mixture;
 use crate::Result;
 use crate::cache::LayerCache;
 use crate::checkpoint::weights::Weights;
@@ -18,6 +19,7 @@ pub(super) struct DecoderLayer {
     mlp: Mlp,
     pre_mlp_norm: RmsNorm,
     post_mlp_norm: RmsNorm,
+    mixture: Option<Mixture>,
     per_layer: Option<PerLayerGate>,
     /// `[1]`: multiplies the whole residual stream.
     scalar: Array,
@@ -51,6 +53,10 @@ impl DecoderLayer {
             mlp: Mlp::load(weights, &format!("{path}.mlp"), hidden, width)?,
             pre_mlp_norm,
             post_mlp_norm,
+            mixture: match config.experts()? {
+                Some(sizes) => Some(Mixture::load(weights, &path, config, sizes)?),
+                None => None,
+            },
             per_layer,
             scalar: weights.take(&format!("{path}.layer_scalar"), &[1])?,
         })
@@ -87,7 +93,10 @@ impl DecoderLayer {
     /// What follows attention.
     fn finish(&self, h: &Array, attended: &Array, per_layer: Option<&Array>) -> Result<Array> {
         let h = h.add(self.post_attention_norm.forward(attended)?)?;
-        let mlp = self.mlp.forward(&self.pre_mlp_norm.forward(&h)?)?;
+        let mut mlp = self.mlp.forward(&self.pre_mlp_norm.forward(&h)?)?;
+        if let Some(mixture) = &self.mixture {
+            mlp = mixture.add_to(&mlp, &h)?;
+        }
         let mut h = h.add(self.post_mlp_norm.forward(&mlp)?)?;
         if let (Some(gate), Some(per_layer)) = (&self.per_layer, per_layer) {
             h = h.add(gate.forward(&h, per_layer)?)?;

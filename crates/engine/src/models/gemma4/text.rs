@@ -76,8 +76,7 @@ impl TextModel {
             Some(embedding) => Some(embedding.forward(chunk.ids, &h)?),
             None => None,
         };
-        let masks =
-            [LayerKind::Sliding, LayerKind::Full].map(|kind| self.mask(kind, tokens, cache));
+        let masks = [LayerKind::Sliding, LayerKind::Full].map(|kind| self.mask(kind, chunk, cache));
         let mut shared: Vec<Option<KeysValues>> = vec![None; self.layers.len()];
         let last = (.., -1.., ..);
 
@@ -121,7 +120,8 @@ impl TextModel {
         insert(&text, chunk.features)
     }
 
-    fn mask(&self, kind: LayerKind, tokens: i32, cache: &mut Cache) -> Mask {
+    fn mask(&self, kind: LayerKind, chunk: &Chunk<'_>, cache: &mut Cache) -> Mask {
+        let tokens = chunk.ids.dim(1);
         let producer = self
             .kinds
             .iter()
@@ -131,8 +131,12 @@ impl TextModel {
         let Some(layer) = producer else {
             return Mask::None;
         };
-        let window = (kind == LayerKind::Sliding).then_some(self.window);
-        Mask::new(tokens, cache.layer(layer).keys_after(tokens), window)
+        let keys = cache.layer(layer).keys_after(tokens);
+        match kind {
+            // Pictures that see themselves do so in sliding layers only.
+            LayerKind::Sliding => Mask::with_groups(tokens, keys, Some(self.window), chunk.groups),
+            LayerKind::Full => Mask::new(tokens, keys, None),
+        }
     }
 
     /// Logits, `[vocabulary]` in f32, of `[1, 1, hidden]`.

@@ -21,9 +21,17 @@ pub(super) struct VisionTower {
     /// `[position_embedding_size, hidden]` for columns, then for rows.
     positions: [Array; 2],
     layers: Vec<VisionLayer>,
+    standardize: Option<Standardize>,
     output_norm: RmsNorm,
     projection: Linear,
     dtype: Dtype,
+}
+
+/// `(x - bias) * scale`, of statistics recorded in training; `[hidden]` each.
+#[derive(Debug)]
+struct Standardize {
+    bias: Array,
+    scale: Array,
 }
 
 impl VisionTower {
@@ -50,6 +58,14 @@ impl VisionTower {
             layers: (0..config.num_hidden_layers)
                 .map(|index| VisionLayer::load(weights, config, index))
                 .collect::<Result<_>>()?,
+            standardize: if config.standardize {
+                Some(Standardize {
+                    bias: weights.take("vision_tower.std_bias", &[hidden])?,
+                    scale: weights.take("vision_tower.std_scale", &[hidden])?,
+                })
+            } else {
+                None
+            },
             output_norm: RmsNorm::without_weight(config.rms_norm_eps),
             projection: Linear::load(
                 weights,
@@ -117,8 +133,8 @@ impl VisionTower {
         Ok(projected.add(place(0)?.add(place(1)?)?)?)
     }
 
-    /// The mean of each square of patches, times the root of the width, in f32 and then
-    /// in the working type: `[1, patches, hidden]` to `[soft tokens, hidden]`.
+    /// The mean of each square of patches, times the root of the width, standardised, in
+    /// f32 and then in the working type: `[1, patches, hidden]` to `[soft tokens, hidden]`.
     fn pool(&self, h: &Array, rows: i32, columns: i32) -> Result<Array> {
         let (pool, hidden) = (self.config.pooling_kernel_size, self.config.hidden_size);
         let squares = h.as_dtype(Dtype::Float32)?.reshape(&[
@@ -129,7 +145,11 @@ impl VisionTower {
             hidden,
         ])?;
         let pooled = mean_axes(&squares, &[1, 3], false)?.reshape(&[-1, hidden])?;
-        let scaled = pooled.multiply(Array::from_f32((hidden as f32).sqrt()))?;
+        let mut scaled = pooled.multiply(Array::from_f32((hidden as f32).sqrt()))?;
+        if let Some(Standardize { bias, scale }) = &self.standardize {
+            let f32 = |array: &Array| array.as_dtype(Dtype::Float32);
+            scaled = scaled.subtract(f32(bias)?)?.multiply(f32(scale)?)?;
+        }
         Ok(scaled.as_dtype(self.dtype)?)
     }
 }
