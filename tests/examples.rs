@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -56,6 +57,32 @@ fn describe_answers_and_states_what_it_took() {
 }
 
 #[test]
+fn describe_finds_a_model_in_the_hub_cache() {
+    let cache = tempfile::tempdir().unwrap();
+    let snapshots = cache.path().join("models--prefill--demo/snapshots");
+    let refs = cache.path().join("models--prefill--demo/refs");
+    fs::create_dir_all(snapshots.join("abc123")).unwrap();
+    fs::create_dir_all(&refs).unwrap();
+    fs::write(refs.join("main"), "abc123").unwrap();
+    for file in fs::read_dir(assets_dir().join("demo-model")).unwrap() {
+        let path = file.unwrap().path();
+        fs::copy(
+            &path,
+            snapshots.join("abc123").join(path.file_name().unwrap()),
+        )
+        .unwrap();
+    }
+    let output = succeed(
+        example("describe")
+            .env("HF_HUB_CACHE", cache.path())
+            .args(["--model", "prefill/demo", "--image"])
+            .arg(picture())
+            .args(["--prompt", "How many shapes are in the picture?"]),
+    );
+    assert_eq!(output.stdout, b"There are four shapes.\n");
+}
+
+#[test]
 fn describe_names_what_is_missing() {
     let output = example("describe")
         .args(["--model", "no-such-org/no-such-model", "--prompt", "x"])
@@ -84,7 +111,7 @@ fn logits(golden: &Golden, model: &Path, arguments: &[&str]) -> (Value, Vec<f32>
             .arg("--out")
             .arg(&out),
     );
-    let bytes = std::fs::read(&out).unwrap();
+    let bytes = fs::read(&out).unwrap();
     let tensors = SafeTensors::deserialize(&bytes).unwrap();
     let tensor = tensors.tensor("logits").unwrap();
     let expected = golden.logits().unwrap();
@@ -120,7 +147,7 @@ fn logits_of_messages_that_name_their_files() {
     let golden = Golden::read("gemma4_e2b", "two_images").unwrap();
     let model = golden.checkpoint().unwrap().build().unwrap();
     let messages = model.path().join("messages.json");
-    std::fs::write(&messages, golden.messages_with_paths().to_string()).unwrap();
+    fs::write(&messages, golden.messages_with_paths().to_string()).unwrap();
     let arguments = ["--messages", messages.to_str().unwrap()];
     check(&golden, logits(&golden, model.path(), &arguments));
 }
@@ -136,7 +163,7 @@ fn logits_of_bare_parts_with_files_in_order() {
         }
     }
     let messages = model.path().join("messages.json");
-    std::fs::write(&messages, bare.to_string()).unwrap();
+    fs::write(&messages, bare.to_string()).unwrap();
     let media: Vec<String> = golden
         .media()
         .iter()

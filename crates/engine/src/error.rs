@@ -82,6 +82,14 @@ pub enum Error {
         /// The type, as the file writes it.
         dtype: String,
     },
+    /// Quantised tensors that fit neither each other nor the shape of their matrix.
+    #[error("{path}: {fact}")]
+    Quantized {
+        /// The matrix, as the file names it, without `.weight`.
+        path: String,
+        /// What does not fit.
+        fact: String,
+    },
     /// A medium of a kind for which the checkpoint has no tower.
     #[error("this checkpoint takes no {kind} input")]
     NoTower {
@@ -168,6 +176,9 @@ pub enum Error {
     /// MLX refused an operation.
     #[error("MLX: {0}")]
     Mlx(#[from] Exception),
+    /// MLX refused an operation that mlx-rs does not have.
+    #[error(transparent)]
+    MlxExtension(#[from] mlx_sys_ext::Error),
 }
 
 impl Error {

@@ -34,8 +34,8 @@
 //!
 //! # What it does not do yet
 //! It serves Gemma 4 (E2B, E4B, 26B-A4B, 31B, and the unified 12B) with pictures, decodes
-//! greedily, and downloads nothing. Quantised weights, sound, video, the other families,
-//! sampling and the caches that give the project its name come next.
+//! greedily, and downloads nothing. Sound, video, the other families, sampling and the
+//! caches that give the project its name come next.
 
 mod cache;
 mod checkpoint;

@@ -3,6 +3,7 @@
 mod activation;
 mod linear;
 mod mask;
+mod matrix;
 mod norm;
 mod rope;
 mod scalar;
@@ -10,6 +11,7 @@ mod scalar;
 pub(crate) use activation::gelu_tanh;
 pub(crate) use linear::{ClippedLinear, Linear};
 pub(crate) use mask::{Mask, attention};
+pub(crate) use matrix::Matrix;
 pub(crate) use norm::RmsNorm;
 pub(crate) use rope::Rope;
 pub(crate) use scalar::scalar_like;

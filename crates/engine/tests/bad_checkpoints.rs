@@ -227,9 +227,9 @@ fn settings_that_are_not_served_are_named() {
         ("/vision_config/model_type", json!("mystery"), "mystery"),
         ("/vision_config/head_dim", json!(6), "head_dim"),
         (
-            "/quantization",
-            json!({"bits": 4, "group_size": 64}),
-            "quantization",
+            "/quantization_config",
+            json!({"quant_method": "gptq", "bits": 4}),
+            "gptq",
         ),
     ] {
         let error = patched(pointer, value).to_string();

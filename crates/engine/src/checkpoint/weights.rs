@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use mlx_rs::error::IoError;
 use mlx_rs::{Array, Dtype};
+use mlx_sys_ext::{Quantization, Quantized};
 use serde::Deserialize;
 
 use super::container::{self, Entry};
@@ -34,6 +35,21 @@ struct Tensor {
     name: String,
     entry: Entry,
     array: Array,
+}
+
+impl Tensor {
+    fn is_float(&self) -> bool {
+        self.float_dtype().is_some()
+    }
+
+    fn float_dtype(&self) -> Option<Dtype> {
+        match self.entry.dtype.as_str() {
+            "F32" => Some(Dtype::Float32),
+            "F16" => Some(Dtype::Float16),
+            "BF16" => Some(Dtype::Bfloat16),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -100,35 +116,78 @@ impl Weights {
         self.tensors.contains_key(name)
     }
 
-    /// Takes a tensor. One that is not there is remembered, and [`load`](Self::load) will
-    /// list it; what this gives in its place is never read.
+    /// Takes a tensor of floats. One that is not there is remembered, and
+    /// [`load`](Self::load) will list it; what this gives in its place is never read.
     ///
     /// # Errors
     /// [`Error::TensorShape`] and [`Error::TensorType`].
     pub(crate) fn take(&mut self, name: &str, shape: &[i32]) -> Result<Array> {
-        let Some(Tensor { name, entry, array }) = self.tensors.remove(name) else {
+        let Some(tensor) = self.tensors.remove(name) else {
             self.missing.insert(name.to_owned());
             return Ok(mlx_rs::ops::zeros::<f32>(shape)?);
         };
-        if entry.shape != shape {
-            let (expected, found) = (shape.to_vec(), entry.shape);
+        if tensor.entry.shape != shape {
             return Err(Error::TensorShape {
-                name,
-                expected,
-                found,
+                name: tensor.name,
+                expected: shape.to_vec(),
+                found: tensor.entry.shape,
             });
         }
-        if !matches!(entry.dtype.as_str(), "F32" | "F16" | "BF16") {
+        if !tensor.is_float() {
             return Err(Error::TensorType {
-                name,
-                dtype: entry.dtype,
+                name: tensor.name,
+                dtype: tensor.entry.dtype,
             });
         }
-        let array = match self.dtype {
-            Some(dtype) => array.as_dtype(dtype)?,
-            None => array,
+        self.keep(tensor)
+    }
+
+    /// Takes a quantised matrix of `shape` `[..., out, in]`, if `{path}.scales` says that it
+    /// is one. The shapes and types of its tensors say how it is quantised; settings in
+    /// `config.json` could only repeat or contradict them.
+    ///
+    /// # Errors
+    /// [`Error::Quantized`] if the tensors do not fit.
+    pub(crate) fn take_quantized(
+        &mut self,
+        path: &str,
+        shape: &[i32],
+    ) -> Result<Option<(Quantized, Quantization)>> {
+        let Some(scales) = self.tensors.remove(&format!("{path}.scales")) else {
+            return Ok(None);
         };
-        self.taken.push((array.clone(), entry.bytes));
+        let biases = self.tensors.remove(&format!("{path}.biases"));
+        let Some(weight) = self.tensors.remove(&format!("{path}.weight")) else {
+            self.missing.insert(format!("{path}.weight"));
+            return Ok(None);
+        };
+        let stored_path = weight.name.trim_end_matches(".weight").to_owned();
+        let quantization = quantization_of(&weight.entry, &scales, biases.as_ref(), shape)
+            .map_err(|fact| Error::Quantized {
+                path: stored_path,
+                fact,
+            })?;
+        let quantized = Quantized {
+            weight: self.keep(weight)?,
+            scales: self.keep(scales)?,
+            biases: biases.map(|biases| self.keep(biases)).transpose()?,
+        };
+        Ok(Some((quantized, quantization)))
+    }
+
+    /// The working type: the one asked for, or else that of the floats that are left.
+    pub(crate) fn working_dtype(&self) -> Dtype {
+        let stored = || self.tensors.values().find_map(Tensor::float_dtype);
+        self.dtype.or_else(stored).unwrap_or(Dtype::Float32)
+    }
+
+    /// Notes a tensor for loading; floats are brought to the working type.
+    fn keep(&mut self, tensor: Tensor) -> Result<Array> {
+        let array = match self.dtype {
+            Some(dtype) if tensor.is_float() => tensor.array.as_dtype(dtype)?,
+            _ => tensor.array,
+        };
+        self.taken.push((array.clone(), tensor.entry.bytes));
         Ok(array)
     }
 
@@ -160,6 +219,61 @@ impl Weights {
         }
         Ok(())
     }
+}
+
+/// How a matrix of `shape` `[..., out, in]` is quantised, by its tensors: a u32 holds 32
+/// bits of a row, and a scale stands for a group. Scales are floats in the affine mode only.
+fn quantization_of(
+    weight: &Entry,
+    scales: &Tensor,
+    biases: Option<&Tensor>,
+    shape: &[i32],
+) -> Result<Quantization, String> {
+    let scale_entry = &scales.entry;
+    let misfit = || {
+        format!(
+            "a matrix {shape:?} in tensors {} {:?} with scales {} {:?}",
+            weight.dtype, weight.shape, scale_entry.dtype, scale_entry.shape
+        )
+    };
+    let (Some((&input, rows)), Some((&words, word_rows)), Some((&groups, group_rows))) = (
+        shape.split_last(),
+        weight.shape.split_last(),
+        scale_entry.shape.split_last(),
+    ) else {
+        return Err(misfit());
+    };
+    let fits = weight.dtype == "U32"
+        && rows == word_rows
+        && rows == group_rows
+        && groups > 0
+        && input % groups == 0
+        && (i64::from(words) * 32) % i64::from(input) == 0;
+    if !fits {
+        return Err(misfit());
+    }
+    let group_size = input / groups;
+    let bits = (i64::from(words) * 32 / i64::from(input)) as i32;
+    let quantization = match (scale_entry.dtype.as_str(), group_size, bits) {
+        ("U8", 32, 4) => Quantization::Mxfp4,
+        ("U8", 32, 8) => Quantization::Mxfp8,
+        ("U8", 16, 4) => Quantization::Nvfp4,
+        _ if scales.is_float() => {
+            Quantization::affine(group_size, bits).map_err(|error| error.to_string())?
+        }
+        _ => return Err(misfit()),
+    };
+    let biases_fit = match biases {
+        Some(biases) => quantization.has_biases() && biases.entry == *scale_entry,
+        None => !quantization.has_biases(),
+    };
+    if !biases_fit {
+        let mode = quantization.mode();
+        return Err(format!(
+            "its biases do not fit the mode {mode} and its scales"
+        ));
+    }
+    Ok(quantization)
 }
 
 /// The weight files, each with the names that the index says it holds, if there is one.

@@ -3,28 +3,26 @@
 use mlx_rs::Array;
 use mlx_rs::ops::clip;
 
+use super::Matrix;
 use crate::Result;
 use crate::checkpoint::weights::Weights;
 
 /// `x W^T`, without bias.
 #[derive(Debug)]
 pub(crate) struct Linear {
-    /// `[in, out]`: a view of the stored `[out, in]`.
-    transposed: Array,
+    matrix: Matrix,
 }
 
 impl Linear {
-    /// Takes `{path}.weight` of shape `[out, input]`.
+    /// Takes `{path}.weight` of shape `[out, input]`, quantised or not.
     pub(crate) fn load(weights: &mut Weights, path: &str, input: i32, out: i32) -> Result<Self> {
-        let weight = weights.take(&format!("{path}.weight"), &[out, input])?;
-        Ok(Self {
-            transposed: weight.transpose()?,
-        })
+        let matrix = Matrix::load(weights, path, &[out, input])?;
+        Ok(Self { matrix })
     }
 
     /// `[..., in]` to `[..., out]`.
     pub(crate) fn forward(&self, x: &Array) -> Result<Array> {
-        Ok(x.matmul(&self.transposed)?)
+        self.matrix.multiply(x)
     }
 }
 

@@ -13,7 +13,6 @@ pub(crate) struct Gemma4Config {
     pub image_token_id: Option<u32>,
     pub audio_token_id: Option<u32>,
     pub video_token_id: Option<u32>,
-    quantization: Option<serde_json::Value>,
     quantization_config: Option<serde_json::Value>,
 }
 
@@ -168,11 +167,15 @@ const LARGEST_SIZE: i32 = 1 << 24;
 impl Gemma4Config {
     /// Refuses what contradicts itself and what is not served.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.quantization.is_some() || self.quantization_config.is_some() {
-            return Err(unsupported(
-                "quantization",
-                "quantised weights are not supported yet",
-            ));
+        // MLX's own form states what the tensors show anyway; others store them otherwise.
+        let method = self
+            .quantization_config
+            .as_ref()
+            .and_then(|config| config.get("quant_method"));
+        if let Some(method) = method {
+            let fact = format!("quant_method {method} is not supported, only MLX's own form");
+            let key = "quantization_config";
+            return Err(Error::Config { key, fact });
         }
         self.text_config.check()?;
         match &self.vision_config {

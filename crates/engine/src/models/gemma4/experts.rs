@@ -2,12 +2,12 @@
 
 use mlx_rs::Array;
 use mlx_rs::ops::indexing::{TryIndexOp, take_along_axis};
-use mlx_rs::ops::{argpartition_axis, gather_mm, softmax_axis};
+use mlx_rs::ops::{argpartition_axis, softmax_axis};
 
 use super::config::{ExpertSizes, TextConfig};
 use crate::Result;
 use crate::checkpoint::weights::Weights;
-use crate::nn::{Linear, RmsNorm, gelu_tanh, scalar_like};
+use crate::nn::{Linear, Matrix, RmsNorm, gelu_tanh, scalar_like};
 
 /// `norm1(mlp) + norm2(sum of the chosen experts' outputs, weighted)`.
 #[derive(Debug)]
@@ -109,11 +109,11 @@ impl Router {
 /// The experts: each `down(gelu(gate(x)) * up(x))`.
 #[derive(Debug)]
 struct Experts {
-    /// `[experts, hidden, width]`: views of the stored `[experts, out, in]`.
-    gate: Array,
-    up: Array,
-    /// `[experts, width, hidden]`.
-    down: Array,
+    /// Stacks `[experts, width, hidden]`.
+    gate: Matrix,
+    up: Matrix,
+    /// `[experts, hidden, width]`.
+    down: Matrix,
 }
 
 impl Experts {
@@ -121,26 +121,23 @@ impl Experts {
     fn load(weights: &mut Weights, path: &str, hidden: i32, sizes: ExpertSizes) -> Result<Self> {
         let ExpertSizes { experts, width, .. } = sizes;
         let fused = format!("{path}.gate_up_proj");
-        let (gate, up, down) = if weights.contains(&fused) {
+        if weights.contains(&fused) {
             let both = weights.take(&fused, &[experts, 2 * width, hidden])?;
             let halves = both.split_equal(2, 1)?;
             let down = weights.take(&format!("{path}.down_proj"), &[experts, hidden, width])?;
-            (halves[0].clone(), halves[1].clone(), down)
-        } else {
-            let mut take = |name: &str, shape: [i32; 3]| {
-                weights.take(&format!("{path}.switch_glu.{name}.weight"), &shape)
-            };
-            (
-                take("gate_proj", [experts, width, hidden])?,
-                take("up_proj", [experts, width, hidden])?,
-                take("down_proj", [experts, hidden, width])?,
-            )
+            return Ok(Self {
+                gate: Matrix::plain(&halves[0])?,
+                up: Matrix::plain(&halves[1])?,
+                down: Matrix::plain(&down)?,
+            });
+        }
+        let mut load = |name: &str, shape: [i32; 3]| {
+            Matrix::load(weights, &format!("{path}.switch_glu.{name}"), &shape)
         };
-        let transposed = |stack: Array| stack.transpose_axes(&[0, 2, 1]);
         Ok(Self {
-            gate: transposed(gate)?,
-            up: transposed(up)?,
-            down: transposed(down)?,
+            gate: load("gate_proj", [experts, width, hidden])?,
+            up: load("up_proj", [experts, width, hidden])?,
+            down: load("down_proj", [experts, hidden, width])?,
         })
     }
 
@@ -149,9 +146,8 @@ impl Experts {
     fn forward(&self, x: &Array, chosen: &Array) -> Result<Array> {
         // One row a product, for every chosen expert of every token.
         let rows = x.expand_dims_axes(&[-2, -3])?;
-        let through = |x: &Array, stack: &Array| gather_mm(x, stack, None, chosen, false);
-        let gate = gelu_tanh(&through(&rows, &self.gate)?)?;
-        let gated = gate.multiply(through(&rows, &self.up)?)?;
-        Ok(through(&gated, &self.down)?.squeeze_axes(&[-2])?)
+        let gate = gelu_tanh(&self.gate.gather(&rows, chosen)?)?;
+        let gated = gate.multiply(self.up.gather(&rows, chosen)?)?;
+        Ok(self.down.gather(&gated, chosen)?.squeeze_axes(&[-2])?)
     }
 }

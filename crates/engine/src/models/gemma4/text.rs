@@ -12,13 +12,13 @@ use crate::Result;
 use crate::cache::Cache;
 use crate::checkpoint::weights::Weights;
 use crate::models::{Chunk, Placed};
-use crate::nn::{Linear, Mask, RmsNorm, scalar_like};
+use crate::nn::{Linear, Mask, Matrix, RmsNorm, scalar_like};
 
 /// The decoder.
 #[derive(Debug)]
 pub(super) struct TextModel {
     /// `[vocabulary, hidden]`; the head is its transpose.
-    embedding: Array,
+    embedding: Matrix,
     layers: Vec<DecoderLayer>,
     /// Of each layer, the one whose keys and values it reads.
     key_value_layers: Vec<usize>,
@@ -37,8 +37,9 @@ impl TextModel {
         let hidden = text.hidden_size;
         let count = text.num_hidden_layers;
         Ok(Self {
-            embedding: weights.take(
-                &format!("{path}.embed_tokens.weight"),
+            embedding: Matrix::load(
+                weights,
+                &format!("{path}.embed_tokens"),
                 &[text.vocab_size, hidden],
             )?,
             layers: (0..count)
@@ -114,7 +115,7 @@ impl TextModel {
 
     /// Scaled embeddings, with the features of media in their places.
     fn embed(&self, chunk: &Chunk<'_>) -> Result<Array> {
-        let rows = self.embedding.take_axis(chunk.ids, 0)?;
+        let rows = self.embedding.rows(chunk.ids)?;
         // The root is rounded to the working type, as transformers rounds it.
         let text = rows.multiply(scalar_like((self.hidden as f32).sqrt(), &rows)?)?;
         insert(&text, chunk.features)
@@ -141,7 +142,7 @@ impl TextModel {
 
     /// Logits, `[vocabulary]` in f32, of `[1, 1, hidden]`.
     fn head(&self, h: &Array) -> Result<Array> {
-        let logits = self.norm.forward(h)?.matmul(self.embedding.transpose()?)?;
+        let logits = self.embedding.multiply(&self.norm.forward(h)?)?;
         let logits = match self.softcap {
             Some(cap) => {
                 let cap = scalar_like(cap, &logits)?;
@@ -186,7 +187,7 @@ fn per_layer_input(per_layer: Option<&Array>, index: usize) -> Result<Option<Arr
 #[derive(Debug)]
 struct PerLayerEmbedding {
     /// `[vocabulary, layers * size]`.
-    embedding: Array,
+    embedding: Matrix,
     projection: Linear,
     norm: RmsNorm,
     layers: i32,
@@ -211,7 +212,7 @@ impl PerLayerEmbedding {
             config.video_token_id,
         ];
         Ok(Self {
-            embedding: weights.take(&format!("{path}.embed_tokens_per_layer.weight"), &shape)?,
+            embedding: Matrix::load(weights, &format!("{path}.embed_tokens_per_layer"), &shape)?,
             projection: Linear::load(
                 weights,
                 &format!("{path}.per_layer_model_projection"),
@@ -239,7 +240,7 @@ impl PerLayerEmbedding {
     /// `[1, tokens, layers, size]` for `ids` `[1, tokens]` and merged embeddings `h`.
     fn forward(&self, ids: &Array, h: &Array) -> Result<Array> {
         let shape = [1, ids.dim(1), self.layers, self.size];
-        let rows = self.embedding.take_axis(self.text_ids(ids)?, 0)?;
+        let rows = self.embedding.rows(&self.text_ids(ids)?)?;
         let token = rows
             .multiply(scalar_like((self.size as f32).sqrt(), &rows)?)?
             .reshape(&shape)?;

@@ -1,0 +1,249 @@
+//! Quantised checkpoints against the same weights dequantised: the logits are the same, in
+//! every mode that MLX has.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
+#![allow(
+    clippy::print_stdout,
+    reason = "the measured differences are worth reading"
+)]
+
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use mlx_rs::Array;
+use mlx_sys_ext::{HostView, Quantization, dequantize, quantize};
+use prefill_engine::{
+    Checkpoint, Conversation, Error, MlxThread, Model, Preparer, TemplateOptions, WorkingType,
+};
+use prefill_test_support::Golden;
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+
+/// Name, type, shape and bytes.
+type Stored = (String, Dtype, Vec<usize>, Vec<u8>);
+
+fn read(folder: &Path) -> Vec<Stored> {
+    let bytes = fs::read(folder.join("model.safetensors")).unwrap();
+    let tensors = SafeTensors::deserialize(&bytes).unwrap();
+    let owned = |(name, tensor): (String, TensorView<'_>)| {
+        let shape = tensor.shape().to_vec();
+        (name, tensor.dtype(), shape, tensor.data().to_vec())
+    };
+    tensors.tensors().into_iter().map(owned).collect()
+}
+
+fn write(folder: &Path, tensors: &[Stored]) {
+    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+        (
+            name.clone(),
+            TensorView::new(*dtype, shape.clone(), bytes).unwrap(),
+        )
+    });
+    serialize_to_file(views, None, &folder.join("model.safetensors")).unwrap();
+}
+
+fn stored(name: String, dtype: Dtype, array: Array) -> Stored {
+    array.eval().unwrap();
+    let rows = array.contiguous().unwrap();
+    rows.eval().unwrap();
+    let view = HostView::new(rows).unwrap();
+    let shape = view.shape().iter().map(|&extent| extent as usize).collect();
+    (name, dtype, shape, view.bytes().to_vec())
+}
+
+/// Experts as mlx-community stores them, since only those are ever quantised.
+fn split_experts(tensors: Vec<Stored>) -> Vec<Stored> {
+    let mut split = Vec::new();
+    for (name, dtype, shape, bytes) in tensors {
+        if let Some(path) = name.strip_suffix("gate_up_proj") {
+            let half = bytes.len() / shape[0] / 2;
+            for (index, part) in ["gate_proj", "up_proj"].into_iter().enumerate() {
+                let rows: Vec<u8> = bytes
+                    .chunks(2 * half)
+                    .flat_map(|expert| &expert[index * half..(index + 1) * half])
+                    .copied()
+                    .collect();
+                let name = format!("{path}switch_glu.{part}.weight");
+                split.push((name, dtype, vec![shape[0], shape[1] / 2, shape[2]], rows));
+            }
+        } else if let Some(path) = name.strip_suffix("experts.down_proj") {
+            let name = format!("{path}experts.switch_glu.down_proj.weight");
+            split.push((name, dtype, shape, bytes));
+        } else {
+            split.push((name, dtype, shape, bytes));
+        }
+    }
+    split
+}
+
+/// The matrices of linear layers, embeddings and experts.
+fn is_matrix(name: &str, shape: &[usize]) -> bool {
+    shape.len() >= 2
+        && name.ends_with(".weight")
+        && !["conv", "audio", "norm"]
+            .iter()
+            .any(|part| name.contains(part))
+}
+
+/// The checkpoint's matrices quantised, and the same dequantised; how many there are.
+fn quantised(
+    tensors: &[Stored],
+    mode_of: impl Fn(&str) -> Quantization,
+) -> (Vec<Stored>, Vec<Stored>, usize) {
+    let (mut packed, mut floats, mut count) = (Vec::new(), Vec::new(), 0);
+    for tensor in tensors {
+        let (name, _, shape, bytes) = tensor;
+        let mode = mode_of(name);
+        let fits = shape
+            .last()
+            .is_some_and(|&columns| columns % mode.group_size() as usize == 0);
+        if !is_matrix(name, shape) || !fits {
+            packed.push(tensor.clone());
+            floats.push(tensor.clone());
+            continue;
+        }
+        count += 1;
+        let values: Vec<f32> = bytes
+            .chunks(4)
+            .map(|value| f32::from_le_bytes(value.try_into().unwrap()))
+            .collect();
+        let extents: Vec<i32> = shape.iter().map(|&extent| extent as i32).collect();
+        let quantised = quantize(&Array::from_slice(&values, &extents), mode).unwrap();
+        let back = dequantize(&quantised, mode, Some(mlx_rs::Dtype::Float32)).unwrap();
+        floats.push(stored(name.clone(), Dtype::F32, back));
+        let path = name.strip_suffix(".weight").unwrap();
+        packed.push(stored(name.clone(), Dtype::U32, quantised.weight));
+        let scales = if mode.has_biases() {
+            Dtype::F32
+        } else {
+            Dtype::U8
+        };
+        packed.push(stored(format!("{path}.scales"), scales, quantised.scales));
+        if let Some(biases) = quantised.biases {
+            packed.push(stored(format!("{path}.biases"), Dtype::F32, biases));
+        }
+    }
+    (packed, floats, count)
+}
+
+/// The logits of the golden's prompt and of each of its steps.
+fn logits(folder: &Path, golden: &Golden, thread: &MlxThread) -> Result<Vec<f32>, Error> {
+    let checkpoint = Checkpoint::open(folder)?;
+    let model = Model::load(thread, &checkpoint, WorkingType::AsStored, &mut |_| {})?;
+    let conversation = Conversation::from_json(&golden.messages_with_paths())?;
+    let prepared =
+        Preparer::open(&checkpoint)?.prepare(&conversation, &TemplateOptions::default())?;
+    let mut sequence = model.prefill(&prepared, &mut |_| ControlFlow::Continue(()))?;
+    let mut logits = sequence.logits()?;
+    for &id in golden.greedy_ids() {
+        sequence.feed(id)?;
+        logits.extend(sequence.logits()?);
+    }
+    Ok(logits)
+}
+
+fn check(model: &str, mode_of: impl Fn(&str) -> Quantization, least: usize) {
+    let golden = Golden::read(model, "image_png").unwrap();
+    let folder = golden.checkpoint().unwrap().build().unwrap();
+    let thread = MlxThread::claim().unwrap();
+    let exact = logits(folder.path(), &golden, &thread).unwrap();
+    let (packed, floats, count) = quantised(&split_experts(read(folder.path())), mode_of);
+    assert!(count >= least, "only {count} matrices fit the groups");
+    write(folder.path(), &packed);
+    let found = logits(folder.path(), &golden, &thread).unwrap();
+    write(folder.path(), &floats);
+    let expected = logits(folder.path(), &golden, &thread).unwrap();
+    let difference = |a: &[f32], b: &[f32]| {
+        let pairs = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+        pairs.max_by(f32::total_cmp).unwrap()
+    };
+    let (error, effect) = (difference(&found, &expected), difference(&found, &exact));
+    println!("{model}: {count} matrices, {error:.1e} from dequantised, {effect:.1e} from exact");
+    assert!(error < golden.tolerance(), "{error}");
+    assert!(
+        effect > 10.0 * golden.tolerance(),
+        "nothing was quantised: {effect}"
+    );
+}
+
+#[test]
+fn affine_4_bits() {
+    check("gemma4_e2b", |_| Quantization::affine(32, 4).unwrap(), 60);
+}
+
+#[test]
+fn affine_of_every_width() {
+    for bits in [2, 3, 5, 6, 8] {
+        check(
+            "gemma4_e2b",
+            |_| Quantization::affine(32, bits).unwrap(),
+            60,
+        );
+    }
+}
+
+#[test]
+fn fp_modes() {
+    for mode in [
+        Quantization::Mxfp4,
+        Quantization::Mxfp8,
+        Quantization::Nvfp4,
+    ] {
+        check("gemma4_e2b", |_| mode, 60);
+    }
+}
+
+/// Each module may have its own mode: routers of 8 bits beside experts of 4, as
+/// mlx-community has them.
+#[test]
+fn experts_and_overrides() {
+    let mode_of = |name: &str| {
+        let bits = if name.contains("router") { 8 } else { 4 };
+        Quantization::affine(32, bits).unwrap()
+    };
+    check("gemma4_26b", mode_of, 30);
+}
+
+#[test]
+fn tensors_that_do_not_fit_are_named() {
+    let golden = Golden::read("gemma4_e2b", "text").unwrap();
+    let folder = golden.checkpoint().unwrap().build().unwrap();
+    let thread = MlxThread::claim().unwrap();
+    let mode = Quantization::affine(32, 4).unwrap();
+    let (packed, _, _) = quantised(&read(folder.path()), |_| mode);
+    let path = "model.language_model.layers.0.mlp.gate_proj";
+    let refused = |change: &dyn Fn(&mut Vec<Stored>)| {
+        let mut tensors = packed.clone();
+        change(&mut tensors);
+        write(folder.path(), &tensors);
+        logits(folder.path(), &golden, &thread).unwrap_err()
+    };
+    let find = |tensors: &mut Vec<Stored>, part: &str| {
+        let name = format!("{path}.{part}");
+        tensors.iter().position(|tensor| tensor.0 == name).unwrap()
+    };
+    let error = refused(&|tensors| {
+        let index = find(tensors, "biases");
+        tensors.remove(index);
+    });
+    assert!(
+        matches!(&error, Error::Quantized { path: found, .. } if found == path),
+        "{error}"
+    );
+    let error = refused(&|tensors| {
+        let index = find(tensors, "scales");
+        tensors[index].2.reverse();
+    });
+    assert!(
+        matches!(&error, Error::Quantized { path: found, .. } if found == path),
+        "{error}"
+    );
+    let error = refused(&|tensors| {
+        let index = find(tensors, "weight");
+        tensors.remove(index);
+    });
+    assert!(
+        matches!(&error, Error::MissingTensors { names } if names.len() == 1),
+        "{error}"
+    );
+}
