@@ -34,6 +34,9 @@ struct Arguments {
     /// The most tokens that the answer may have
     #[arg(long, value_name = "N", default_value_t = Request::DEFAULT_MAX_TOKENS)]
     max_tokens: usize,
+    /// Ask this many times: the first answer of a process also pays for what a GPU sets up
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeat: usize,
 }
 
 fn main() -> Result<()> {
@@ -46,8 +49,15 @@ fn main() -> Result<()> {
     let images = arguments.images.into_iter();
     let media = images.map(|path| (MediaKind::Image, MediaSource::Path(path)));
     let conversation = Conversation::user(arguments.prompt, media);
+    for _ in 0..arguments.repeat {
+        answer(&engine, conversation.clone(), arguments.max_tokens)?;
+    }
+    Ok(())
+}
+
+fn answer(engine: &Engine, conversation: Conversation, max_tokens: usize) -> Result<()> {
     let mut output = io::stdout().lock();
-    for event in engine.generate(Request::new(conversation).max_tokens(arguments.max_tokens))? {
+    for event in engine.generate(Request::new(conversation).max_tokens(max_tokens))? {
         match event? {
             Event::Text(text) => {
                 output.write_all(text.as_bytes())?;

@@ -1,24 +1,24 @@
 //! Activation functions.
 
 use mlx_rs::Array;
-use mlx_rs::ops::tanh;
+use mlx_rs::ops::sigmoid;
 
 use super::scalar_like;
 use crate::Result;
 
 /// `0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`: the tanh form of GELU
-/// (`gelu_pytorch_tanh`; Hendrycks and Gimpel 2016, equation in section 2).
+/// (`gelu_pytorch_tanh`; Hendrycks and Gimpel 2016, section 2), written as
+/// `x sigmoid(x (a + b x^2))`, the same function in fewer operations.
 ///
-/// Written out, since mlx-rs compiles its own, for which MLX's CPU build would need a C++
-/// compiler at run time.
+/// mlx-rs's own widens bf16 to f32, and is compiled, for which MLX's CPU build would need a
+/// C++ compiler at run time.
 pub(crate) fn gelu_tanh(x: &Array) -> Result<Array> {
-    let scalar = |value| scalar_like(value, x);
-    let cube = x.multiply(x)?.multiply(x)?;
-    let inner = x
-        .add(cube.multiply(scalar(0.044_715)?)?)?
-        .multiply(scalar((2.0 / std::f32::consts::PI).sqrt())?)?;
-    Ok(x.multiply(scalar(0.5)?)?
-        .multiply(tanh(&inner)?.add(scalar(1.0)?)?)?)
+    // 1 + tanh(z) is 2 sigmoid(2 z).
+    let a = 2.0 * (2.0 / std::f32::consts::PI).sqrt();
+    let b = 0.044_715 * a;
+    let curve = x.square()?.multiply(scalar_like(b, x)?)?;
+    let inner = curve.add(scalar_like(a, x)?)?.multiply(x)?;
+    Ok(sigmoid(&inner)?.multiply(x)?)
 }
 
 #[cfg(test)]
