@@ -38,6 +38,32 @@ impl Default for S3Fifo {
 }
 
 impl S3Fifo {
+    /// A victim from the small queue while it has more than `share` bytes. What was used there
+    /// moves on, whether or not it may be evicted.
+    fn from_small(&mut self, share: u64, ledger: &Ledger) -> Option<EntryId> {
+        while share == 0 || self.queues.bytes(SMALL) > share {
+            let id = self.queues.peek(SMALL)?;
+            if self.frequency[id.index()] >= PROMOTED_FROM {
+                self.reinsert(id, 0, ledger);
+            } else if ledger.evictable(id) {
+                return Some(id);
+            } else {
+                self.queues.set_aside(id);
+            }
+        }
+        None
+    }
+
+    fn from_main(&mut self, ledger: &Ledger) -> Option<EntryId> {
+        while let Some(id) = self.queues.first(MAIN, ledger) {
+            match self.frequency[id.index()].checked_sub(1) {
+                None => return Some(id),
+                Some(frequency) => self.reinsert(id, frequency, ledger),
+            }
+        }
+        None
+    }
+
     fn reinsert(&mut self, id: EntryId, frequency: u8, ledger: &Ledger) {
         self.frequency[id.index()] = frequency;
         let bytes = ledger.meta(id).map_or(0, |meta| meta.bytes);
@@ -92,25 +118,10 @@ impl Policy for S3Fifo {
     }
 
     fn victim(&mut self, ledger: &Ledger) -> Option<EntryId> {
-        // What was used in the small queue moves on, whether or not it may be evicted.
-        while self.queues.bytes(SMALL) > self.limit / 10 {
-            let Some(id) = self.queues.peek(SMALL) else {
-                break;
-            };
-            if self.frequency[id.index()] >= PROMOTED_FROM {
-                self.reinsert(id, 0, ledger);
-            } else if ledger.evictable(id) {
-                return Some(id);
-            } else {
-                self.queues.set_aside(id);
-            }
-        }
-        while let Some(id) = self.queues.first(MAIN, ledger) {
-            match self.frequency[id.index()].checked_sub(1) {
-                None => return Some(id),
-                Some(frequency) => self.reinsert(id, frequency, ledger),
-            }
-        }
-        self.queues.first(SMALL, ledger)
+        self.from_small(self.limit / 10, ledger)
+            .or_else(|| self.from_main(ledger))
+            // Nothing in the main queue may go: the small one is too large whatever it has.
+            .or_else(|| self.from_small(0, ledger))
+            .or_else(|| self.from_main(ledger))
     }
 }

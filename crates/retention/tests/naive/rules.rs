@@ -177,6 +177,32 @@ impl NaiveS3Fifo {
     }
 }
 
+impl NaiveS3Fifo {
+    fn from_small(&mut self, share: u64, candidates: &[Entry]) -> Option<u8> {
+        for key in self.lists[0].clone() {
+            if share > 0 && sum(&self.lists[0], &self.bytes) <= share {
+                break;
+            }
+            if self.frequency[&key] > 0 {
+                self.reinsert(key, 0);
+            } else if candidates.iter().any(|entry| entry.key == key) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    fn from_main(&mut self, candidates: &[Entry]) -> Option<u8> {
+        while let Some(key) = first(&self.lists[1], candidates) {
+            match self.frequency[&key] {
+                0 => return Some(key),
+                frequency => self.reinsert(key, frequency - 1),
+            }
+        }
+        None
+    }
+}
+
 impl Rules for NaiveS3Fifo {
     fn limit(&mut self, limit: u64) {
         self.limit = limit;
@@ -207,24 +233,10 @@ impl Rules for NaiveS3Fifo {
     }
 
     fn choose(&mut self, candidates: &[Entry]) -> Option<u8> {
-        let may_go = |key: u8| candidates.iter().any(|entry| entry.key == key);
-        for key in self.lists[0].clone() {
-            if sum(&self.lists[0], &self.bytes) <= self.limit / 10 {
-                break;
-            }
-            if self.frequency[&key] > 0 {
-                self.reinsert(key, 0);
-            } else if may_go(key) {
-                return Some(key);
-            }
-        }
-        while let Some(key) = first(&self.lists[1], candidates) {
-            match self.frequency[&key] {
-                0 => return Some(key),
-                frequency => self.reinsert(key, frequency - 1),
-            }
-        }
-        first(&self.lists[0], candidates)
+        self.from_small(self.limit / 10, candidates)
+            .or_else(|| self.from_main(candidates))
+            .or_else(|| self.from_small(0, candidates))
+            .or_else(|| self.from_main(candidates))
     }
 }
 
