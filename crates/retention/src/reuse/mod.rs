@@ -29,8 +29,9 @@ pub(crate) const CLASSES: usize = USES * DENSITIES;
 
 /// Weight of all classes' hazard, in entries, in the hazard of one.
 const SHRINKAGE: f64 = 20.0;
-/// What is left of the histograms' weight after each lesson.
-const DECAY: f64 = 0.9;
+/// What is left of the histograms' weight after each lesson: they remember some 100,000
+/// observations, about as long as the history follows keys.
+const DECAY: f64 = 0.98;
 /// Observations from one lesson to the next; the first lessons come sooner.
 const LESSON: u64 = 2048;
 const FIRST_LESSON: u64 = 32;
