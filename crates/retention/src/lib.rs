@@ -32,6 +32,10 @@
 //! The crate holds no data and knows no tensors, storage, clocks or threads. A [`Budget`] is
 //! not shared between threads by itself: put it behind the lock of the cache that it serves.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;
+
 mod budget;
 mod counters;
 mod entry;
