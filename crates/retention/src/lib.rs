@@ -50,9 +50,9 @@ pub mod replay;
 mod reuse;
 mod sketch;
 
-pub use budget::{Budget, Evicted, Evictions, NewEntry};
+pub use budget::{Budget, Evictions};
 pub use counters::{Counters, Tally};
-pub use entry::{EntryId, Meta, finite_cost};
+pub use entry::{EntryId, Evicted, Meta, NewEntry, finite_cost};
 pub use ledger::Ledger;
 pub use policies::{Adaptive, Arc, GreedyDual, Lru, S3Fifo, WTinyLfu};
 pub use policy::{Policy, Removal};

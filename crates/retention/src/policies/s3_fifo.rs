@@ -109,7 +109,8 @@ impl Policy for S3Fifo {
         self.queues.remove(id);
         if small && why == Removal::Evicted {
             self.ghosts.push(meta.hash, meta.bytes);
-            self.ghosts.trim(self.limit - self.limit / 10, usize::MAX);
+            let main = u128::from(self.limit - self.limit / 10);
+            self.ghosts.trim(main, self.queues.slots());
         }
     }
 
