@@ -287,8 +287,12 @@ impl<K: Hash + Eq, P: Policy> Budget<K, P> {
             None => None,
             Some(parent) => Some(self.find(parent).ok_or(Refusal::MissingParent)?),
         };
-        // The parent and its ancestors must survive what is evicted for their child.
-        let guarded = parent.filter(|parent| self.ledger.pin(*parent));
+        // The parent and its ancestors must survive what is evicted for their child. Only
+        // where they might fill the budget is it worth counting them, which a pin does.
+        let chain = parent.map_or(0, |parent| self.ledger.chain_bound(parent));
+        let tight = limit - bytes < chain.saturating_add(self.ledger.held_bytes());
+        let counted = parent.filter(|parent| tight && self.ledger.pin(*parent));
+        self.ledger.guard(parent);
         let mut meta = self.ledger.preview(hash, bytes, cost, parent);
         meta.uses = uses.max(1);
         let result = self.make_room(&meta).and_then(|evicted| {
@@ -298,8 +302,11 @@ impl<K: Hash + Eq, P: Policy> Budget<K, P> {
             let id = self.ledger.insert(meta, parent).ok_or(full)?;
             Ok((id, evicted))
         });
-        if let Some(parent) = guarded {
+        self.ledger.guard(None);
+        if let Some(parent) = counted {
             self.unpin_id(parent);
+        } else if let Some(parent) = parent.filter(|parent| self.ledger.evictable(*parent)) {
+            self.release(parent);
         }
         let (id, evicted) = result?;
         if pinned {

@@ -18,6 +18,10 @@ pub struct Ledger {
     len: usize,
     bytes: u64,
     held_bytes: u64,
+    /// Bytes of the largest entry so far.
+    largest: u64,
+    /// An entry that must stay while room is made for its child.
+    guarded: Option<EntryId>,
     clock: u64,
 }
 
@@ -54,7 +58,7 @@ impl Ledger {
     /// Whether the entry may be evicted now: it is there, it has no pin and no child.
     #[must_use]
     pub fn evictable(&self, id: EntryId) -> bool {
-        self.slot(id).is_some_and(Slot::evictable)
+        self.slot(id).is_some_and(Slot::evictable) && self.guarded != Some(id)
     }
 
     /// The entry's parent.
@@ -166,6 +170,7 @@ impl Ledger {
             index
         };
         self.bytes = bytes;
+        self.largest = self.largest.max(meta.bytes);
         self.len += 1;
         self.clock += 1;
         if let Some(parent) = parent {
@@ -193,6 +198,7 @@ impl Ledger {
             return false;
         };
         self.bytes = sum;
+        self.largest = self.largest.max(bytes);
         if held {
             self.held_bytes = self.held_bytes - old + bytes;
         }
@@ -201,6 +207,18 @@ impl Ledger {
             slot.meta.cost = finite_cost(cost);
         }
         true
+    }
+
+    /// Keeps `id`, and so its ancestors, from being evicted; `None` ends it. Unlike a pin this
+    /// takes constant time, and `held_bytes` does not know of it.
+    pub(crate) fn guard(&mut self, id: Option<EntryId>) {
+        self.guarded = id;
+    }
+
+    /// Bytes of an entry and its ancestors, at most.
+    pub(crate) fn chain_bound(&self, id: EntryId) -> u64 {
+        let length = self.meta(id).map_or(0, |meta| u64::from(meta.depth) + 1);
+        length.saturating_mul(self.largest)
     }
 
     /// Adds a pin. `false` when the entry is not there or has 2^32 - 1 of them.
