@@ -1,7 +1,7 @@
 //! `demo`, `test` and `lint`: each sets up first.
 
 use std::fs;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -61,6 +61,31 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
         run(cargo().args(["test", "--workspace", "--doc"]))?;
     }
     Ok(())
+}
+
+/// Runs the benchmarks.
+pub(crate) fn bench(arguments: &[String]) -> Result<()> {
+    native::setup(&native::Options::default())?;
+    run(cargo().arg("bench").args(if arguments.is_empty() {
+        vec!["--workspace".to_owned(), "--benches".to_owned()]
+    } else {
+        arguments.to_vec()
+    }))
+}
+
+/// Makes the goldens anew, fails if one has changed, and shows how near the engine is to each.
+pub(crate) fn parity() -> Result<()> {
+    native::setup(&native::Options::default())?;
+    run(Command::new(root().join("tests/reference/make.sh")).arg("check"))?;
+    run(cargo()
+        .args([
+            "test",
+            "--package",
+            "prefill-engine",
+            "--test",
+            "gemma4_parity",
+        ])
+        .args(["--", "--nocapture", "--test-threads", "1"]))
 }
 
 /// Formatting, clippy and the documentation, with warnings denied.

@@ -36,6 +36,15 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Set up, then run every benchmark (minutes; on a quiet machine).
+    Bench {
+        /// Passed on to `cargo bench`, such as `-p prefill-retention`.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Make the goldens anew from the pinned references (some gigabytes of Python packages,
+    /// unless `PREFILL_REFERENCE_PYTHON` names a Python that has them), then compare.
+    Parity,
     /// Formatting, lints and documentation: what CI checks beside the tests.
     Lint,
     /// Write mlx-sys's bindings: `setup` runs this in a process of its own, where
@@ -49,6 +58,8 @@ fn main() -> ExitCode {
         Command::Setup(options) => native::setup(&options),
         Command::Demo => commands::demo(),
         Command::Test { arguments } => commands::test(&arguments),
+        Command::Bench { arguments } => commands::bench(&arguments),
+        Command::Parity => commands::parity(),
         Command::Lint => commands::lint(),
         Command::Bindings(options) => native::bindings::write(&options),
     };
