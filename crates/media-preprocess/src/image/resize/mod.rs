@@ -9,11 +9,14 @@ mod coeffs;
 mod filter;
 mod nearest;
 mod scalar;
+mod simd;
 
 use std::num::NonZeroUsize;
 
 use coeffs::Coefficients;
 pub use filter::Filter;
+pub use simd::Instructions;
+use simd::{ColumnPass, RowPass};
 
 use crate::error::{Error, Result};
 
@@ -50,6 +53,9 @@ impl PassOrder {
         }
     }
 }
+
+/// Below this much output a thread costs more than it saves.
+const BYTES_PER_THREAD: usize = 64 * 1024;
 
 /// An 8-bit image of 1, 3 or 4 interleaved channels, borrowed.
 #[derive(Debug, Clone, Copy)]
@@ -119,6 +125,8 @@ pub struct Resizer {
     pub pass_order: PassOrder,
     /// How many threads share the work. One by default.
     pub threads: NonZeroUsize,
+    /// Which instructions. The best by default.
+    pub instructions: Instructions,
 }
 
 impl Default for Resizer {
@@ -127,6 +135,7 @@ impl Default for Resizer {
             filter: Filter::Bicubic,
             pass_order: PassOrder::default(),
             threads: NonZeroUsize::MIN,
+            instructions: Instructions::Best,
         }
     }
 }
@@ -169,12 +178,60 @@ impl Resizer {
         };
         Ok(match (first, second) {
             (Some(first), Some(second)) => {
-                let between = first.run(source);
-                second.run(first.output_view(source, &between))
+                let between = self.run(&first, source);
+                self.run(&second, first.output_view(source, &between))
             }
-            (Some(pass), None) | (None, Some(pass)) => pass.run(source),
+            (Some(pass), None) | (None, Some(pass)) => self.run(&pass, source),
             (None, None) => source.data.to_vec(),
         })
+    }
+
+    /// One pass over a whole image, in bands of output rows.
+    fn run(&self, pass: &Pass, source: ImageView<'_>) -> Vec<u8> {
+        let (row_len, channels) = (source.row_len(), source.channels);
+        match pass {
+            Pass::Horizontal(coefficients) => {
+                let pass = RowPass::new(coefficients, source.width, channels, self.instructions);
+                let out_len = coefficients.len() * channels;
+                self.bands(out_len, source.height as usize, |first, out| {
+                    pass.run(source.data, row_len, channels, first, out);
+                })
+            }
+            Pass::Vertical(coefficients) => {
+                let pass = ColumnPass::new(coefficients, source.height, self.instructions);
+                self.bands(row_len, coefficients.len(), |first, out| {
+                    pass.run(source.data, row_len, first, out);
+                })
+            }
+        }
+    }
+
+    /// Fills `rows` rows of `row_len` bytes by calling `fill` with the number of a first row
+    /// and the rows from there, on as many threads as pay.
+    fn bands(
+        &self,
+        row_len: usize,
+        rows: usize,
+        fill: impl Fn(usize, &mut [u8]) + Sync,
+    ) -> Vec<u8> {
+        let mut out = vec![0; row_len * rows];
+        let threads = self
+            .threads
+            .get()
+            .min(out.len() / BYTES_PER_THREAD)
+            .clamp(1, rows);
+        if threads == 1 {
+            fill(0, &mut out);
+            return out;
+        }
+        let band = rows.div_ceil(threads);
+        std::thread::scope(|scope| {
+            for (i, out) in out.chunks_mut(band * row_len).enumerate() {
+                let fill = &fill;
+                scope.spawn(move || fill(i * band, out));
+            }
+        });
+        out
     }
 }
 
@@ -185,29 +242,6 @@ enum Pass {
 }
 
 impl Pass {
-    fn run(&self, source: ImageView<'_>) -> Vec<u8> {
-        let row_len = source.row_len();
-        match self {
-            Self::Horizontal(coefficients) => {
-                let out_len = coefficients.len() * source.channels;
-                let mut out = vec![0; out_len * source.height as usize];
-                scalar::horizontal(
-                    source.data,
-                    row_len,
-                    source.channels,
-                    coefficients,
-                    &mut out,
-                );
-                out
-            }
-            Self::Vertical(coefficients) => {
-                let mut out = vec![0; coefficients.len() * row_len];
-                scalar::vertical(source.data, row_len, 0, coefficients, &mut out);
-                out
-            }
-        }
-    }
-
     /// The shape that this pass gives `source`, over its output `data`.
     fn output_view<'a>(&self, source: ImageView<'_>, data: &'a [u8]) -> ImageView<'a> {
         let ImageView {
