@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::image::Format;
+use crate::image::resize::{Backend, Filter};
 
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -95,6 +96,15 @@ pub enum Error {
         expected: u64,
         /// What was given.
         found: usize,
+    },
+
+    /// A filter that the resize backend doesn't have.
+    #[error("the {backend:?} backend has no {filter:?} filter")]
+    FilterUnsupported {
+        /// The filter asked for.
+        filter: Filter,
+        /// The backend asked for.
+        backend: Backend,
     },
 
     /// The size rule of the model family has no answer for this image.

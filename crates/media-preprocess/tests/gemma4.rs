@@ -4,7 +4,7 @@ mod support;
 
 use prefill_media_preprocess::Error;
 use prefill_media_preprocess::image::gemma4::SOFT_TOKEN_BUDGETS;
-use prefill_media_preprocess::image::resize::PassOrder;
+use prefill_media_preprocess::image::resize::{Backend, PassOrder};
 use prefill_media_preprocess::image::{Gemma4Image, Gemma4ImageProcessor, Gemma4Layout, Rescale};
 use serde_json::{Value, json};
 use support::{golden, image, sha256_f32, sha256_i32};
@@ -74,6 +74,34 @@ fn equals_the_pillow_class_on_pillow_13() {
 #[test]
 fn equals_the_pillow_class_on_pillow_11() {
     check_all("processors_11.3.0.json", PassOrder::V11);
+}
+
+/// The classes that transformers takes where torchvision is installed.
+#[test]
+fn equals_the_torchvision_classes() {
+    let goldens = golden("processors_13.0.0.json");
+    let mut checked = 0;
+    for (name, processors) in goldens["images"].as_object().unwrap() {
+        let image = image(name);
+        for (key, layout) in [("", Gemma4Layout::Tower), ("unified_", Gemma4Layout::Unified)] {
+            for budget in [70, 280] {
+                let expected = &processors[format!("gemma4_{key}torchvision_{budget}")];
+                if expected.is_string() {
+                    continue; // torchvision fails on some sizes
+                }
+                let processor = Gemma4ImageProcessor::default()
+                    .with_max_soft_tokens(budget)
+                    .unwrap()
+                    .with_layout(layout)
+                    .with_resize_backend(Backend::Torchvision)
+                    .with_rescale(Rescale::Torch);
+                let what = format!("{name}, {key} {budget}");
+                check(&processor.prepare(&image).unwrap(), expected, &what);
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked >= 40, "{checked}");
 }
 
 #[test]

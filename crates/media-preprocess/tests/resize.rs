@@ -2,7 +2,7 @@
 
 mod support;
 
-use prefill_media_preprocess::image::resize::{ImageView, PassOrder, Resizer};
+use prefill_media_preprocess::image::resize::{Backend, ImageView, PassOrder, Resizer};
 use support::{golden, image, sha256, synth};
 
 fn check(version: &str, pass_order: PassOrder) {
@@ -19,7 +19,7 @@ fn check(version: &str, pass_order: PassOrder) {
         };
         let source = ImageView::new(w, h, 3, &pixels).unwrap();
         let resizer = Resizer {
-            pass_order,
+            backend: Backend::Pillow(pass_order),
             ..Resizer::default()
         };
         let out = resizer

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 
 use prefill_media_preprocess::image::resize::{
-    Filter, ImageView, Instructions, PassOrder, Resizer,
+    Backend, Filter, ImageView, Instructions, PassOrder, Resizer,
 };
 use proptest::prelude::*;
 
@@ -43,14 +43,18 @@ proptest! {
         filter in prop::sample::select(vec![
             Filter::Nearest, Filter::Box, Filter::Bilinear, Filter::Hamming, Filter::Bicubic, Filter::Lanczos,
         ]),
-        pass_order in prop::sample::select(vec![PassOrder::V11, PassOrder::V12, PassOrder::V13]),
+        backend in prop::sample::select(vec![Backend::Pillow(PassOrder::V11), Backend::Pillow(PassOrder::V12), Backend::Pillow(PassOrder::V13), Backend::Torchvision]),
         kind in 0_u8..4,
         seed: u32,
         threads in 1_usize..5,
     ) {
         let data = pixels(w as usize * h as usize * channels, kind, seed);
         let source = ImageView::new(w, h, channels, &data).unwrap();
-        let base = Resizer { filter, pass_order, instructions: Instructions::Scalar, ..Resizer::default() };
+        let base = Resizer { filter, backend, instructions: Instructions::Scalar, ..Resizer::default() };
+        if backend == Backend::Torchvision && !matches!(filter, Filter::Bilinear | Filter::Bicubic) {
+            prop_assert!(base.resize(source, out_w, out_h).is_err());
+            return Ok(());
+        }
         let expected = base.resize(source, out_w, out_h).unwrap();
         prop_assert_eq!(expected.len(), out_w as usize * out_h as usize * channels);
         for instructions in Instructions::available() {

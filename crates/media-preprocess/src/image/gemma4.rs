@@ -10,7 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::{self, Block, bad_value};
-use super::resize::{PassOrder, Resizer};
+use super::resize::{Backend, PassOrder, Resizer};
 use super::steps::Steps;
 use super::{Rescale, RgbImage};
 use crate::digest::{DigestWriter, MediaDigest};
@@ -168,8 +168,14 @@ impl Gemma4ImageProcessor {
 
     /// This processor with another Pillow's pass order.
     #[must_use]
-    pub fn with_pass_order(mut self, order: PassOrder) -> Self {
-        self.steps.resizer.pass_order = order;
+    pub fn with_pass_order(self, order: PassOrder) -> Self {
+        self.with_resize_backend(Backend::Pillow(order))
+    }
+
+    /// This processor with another resize.
+    #[must_use]
+    pub fn with_resize_backend(mut self, backend: Backend) -> Self {
+        self.steps.resizer.backend = backend;
         self
     }
 
