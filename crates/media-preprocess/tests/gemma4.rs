@@ -83,7 +83,10 @@ fn equals_the_torchvision_classes() {
     let mut checked = 0;
     for (name, processors) in goldens["images"].as_object().unwrap() {
         let image = image(name);
-        for (key, layout) in [("", Gemma4Layout::Tower), ("unified_", Gemma4Layout::Unified)] {
+        for (key, layout) in [
+            ("", Gemma4Layout::Tower),
+            ("unified_", Gemma4Layout::Unified),
+        ] {
             for budget in [70, 280] {
                 let expected = &processors[format!("gemma4_{key}torchvision_{budget}")];
                 if expected.is_string() {

@@ -3,7 +3,7 @@
 mod support;
 
 use prefill_media_preprocess::image::resize::{Backend, ImageView, PassOrder, Resizer};
-use support::{golden, image, sha256, synth};
+use support::{check_resize_case, golden, golden_path, image, sha256, synth};
 
 fn check(version: &str, pass_order: PassOrder) {
     let goldens = golden(&format!("resize_{version}.json"));
@@ -42,4 +42,13 @@ fn bicubic_equals_pillow_12_3() {
 #[test]
 fn bicubic_equals_pillow_11() {
     check("11.3.0", PassOrder::V11);
+}
+
+#[test]
+fn every_filter_and_mode_equals_pillow_and_torchvision() {
+    let lines = std::fs::read_to_string(golden_path("resize_cases_13.0.0.jsonl")).unwrap();
+    assert_eq!(lines.lines().count(), 180);
+    for line in lines.lines() {
+        check_resize_case(&serde_json::from_str(line).unwrap());
+    }
 }
