@@ -10,7 +10,7 @@ fn every_golden_file_decodes_to_pillows_bytes() {
     let goldens = golden("decoded.json");
     let mut checked = 0;
     for (name, expected) in goldens["files"].as_object().unwrap() {
-        if !(name.ends_with(".png") || name.ends_with(".jpg")) {
+        if false {
             continue;
         }
         let bytes = input(name);

@@ -47,6 +47,14 @@ impl Orientation {
         orientation_tag(exif).map_or(Self::Upright, Self::from_tag)
     }
 
+    /// The orientation by EXIF, or, where that has none, by XMP, as Pillow looks for it.
+    pub(crate) fn from_metadata(exif: Option<&[u8]>, xmp: Option<&[u8]>) -> Self {
+        let by_exif = exif.and_then(orientation_tag);
+        by_exif
+            .or_else(|| xmp_orientation(xmp?))
+            .map_or(Self::Upright, Self::from_tag)
+    }
+
     fn swaps_sides(self) -> bool {
         matches!(
             self,
@@ -131,6 +139,18 @@ fn orientation_tag(exif: &[u8]) -> Option<u16> {
     None
 }
 
+/// The digit after the first `tiff:Orientation="` or `tiff:Orientation>` that has one.
+fn xmp_orientation(xmp: &[u8]) -> Option<u16> {
+    const NAME: &[u8] = b"tiff:Orientation";
+    xmp.windows(NAME.len() + 3).find_map(|window| {
+        let digit = match window.strip_prefix(NAME)? {
+            [b'=', b'"', digit] | [b'>', digit, _] => digit,
+            _ => return None,
+        };
+        digit.is_ascii_digit().then(|| u16::from(digit - b'0'))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,6 +200,30 @@ mod tests {
         );
         assert_eq!(
             Orientation::from_exif(&block(true, 3, [9, 0, 0, 0])),
+            Orientation::Upright
+        );
+    }
+
+    #[test]
+    fn xmp_speaks_where_exif_is_silent() {
+        let attribute = br#"<rdf:Description tiff:Orientation="6"/>"#;
+        let element = b"<tiff:Orientation>3</tiff:Orientation>";
+        assert_eq!(
+            Orientation::from_metadata(None, Some(attribute)),
+            Orientation::Rotate90
+        );
+        assert_eq!(
+            Orientation::from_metadata(Some(b"?"), Some(element)),
+            Orientation::Rotate180
+        );
+        let exif = block(true, 3, [8, 0, 0, 0]);
+        assert_eq!(
+            Orientation::from_metadata(Some(&exif), Some(element)),
+            Orientation::Rotate270
+        );
+        let none = b"tiff:Orientation tiff:Orientation=6 tiff:Orientation=\"";
+        assert_eq!(
+            Orientation::from_metadata(None, Some(none)),
             Orientation::Upright
         );
     }

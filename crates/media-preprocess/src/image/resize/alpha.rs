@@ -15,7 +15,7 @@ pub(super) fn multiply(rgba: &[u8]) -> Vec<u8> {
 
 /// Divides the colours of premultiplied pixels by their alpha, rounding down and clipping;
 /// where alpha is 0 or 255 they stay.
-pub(super) fn divide(rgba: &mut [u8]) {
+pub(crate) fn divide(rgba: &mut [u8]) {
     for pixel in rgba.as_chunks_mut::<4>().0 {
         let alpha = u32::from(pixel[3]);
         if alpha == 0 || alpha == 255 {

@@ -17,6 +17,8 @@ mod view;
 
 use std::num::NonZeroUsize;
 
+#[cfg(feature = "tiff")]
+pub(crate) use alpha::divide as divide_alpha;
 pub use backend::{Backend, PassOrder};
 use coeffs::Coefficients;
 pub use filter::Filter;

@@ -57,13 +57,10 @@ pub(super) fn horizontal(
 ) {
     let out_len = weights.windows.len() * channels;
     four_at_once(source, row_len, first, out_len, out, |rows, out| {
-        // SAFETY: the features are those of this function.
-        unsafe {
-            if channels == 3 {
-                four_rows::<3>(rows, weights, out);
-            } else {
-                four_rows::<4>(rows, weights, out);
-            }
+        if channels == 3 {
+            four_rows::<3>(rows, weights, out);
+        } else {
+            four_rows::<4>(rows, weights, out);
         }
     });
 }

@@ -11,7 +11,7 @@ use super::rows::{ROWS, SLACK, four_at_once};
 
 /// Weights as they are.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Whole<const N: usize>(pub(super) [i32; N]);
+pub(in super::super) struct Whole<const N: usize>(pub(super) [i32; N]);
 
 impl<const N: usize> Taps for Whole<N> {
     const COUNT: usize = N;
@@ -70,13 +70,10 @@ pub(super) fn horizontal(
 ) {
     let out_len = weights.windows.len() * channels;
     four_at_once(source, row_len, first, out_len, out, |rows, out| {
-        // SAFETY: the feature is that of this function.
-        unsafe {
-            if channels == 3 {
-                four_rows::<3>(rows, weights, out);
-            } else {
-                four_rows::<4>(rows, weights, out);
-            }
+        if channels == 3 {
+            four_rows::<3>(rows, weights, out);
+        } else {
+            four_rows::<4>(rows, weights, out);
         }
     });
 }

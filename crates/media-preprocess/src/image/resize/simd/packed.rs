@@ -8,7 +8,7 @@ use super::super::coeffs::Coefficients;
 pub(super) const LOW_BITS: u32 = 15;
 
 /// A few neighbouring weights, packed for one kind of multiply-add.
-pub(super) trait Taps: Copy {
+pub(in super::super) trait Taps: Copy {
     /// How many.
     const COUNT: usize;
 
@@ -18,7 +18,7 @@ pub(super) trait Taps: Copy {
 
 /// Two weights `high * 2^15 + low`, both low halves and both high halves packed as two i16.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pair {
+pub(in super::super) struct Pair {
     pub(super) low: i32,
     pub(super) high: i32,
 }
@@ -49,7 +49,7 @@ impl Taps for [Pair; 2] {
 /// four packed as four i8.
 #[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Digits(pub(super) [i32; 3]);
+pub(in super::super) struct Digits(pub(super) [i32; 3]);
 
 #[cfg(target_arch = "x86_64")]
 impl Digits {
@@ -80,7 +80,7 @@ impl Taps for Digits {
 
 /// Where the taps of one output are.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(in super::super) struct Window {
     /// First source pixel or row.
     pub(super) start: usize,
     /// Number of source pixels or rows.
