@@ -36,6 +36,9 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
     let color = decoder.color_type();
     let mut data = vec![0; width as usize * height as usize * usize::from(color.bytes_per_pixel())];
     decoder.read_image(&mut data).map_err(error)?;
+    if let Some(green_bits) = bits_of_green(input.bytes) {
+        requantize(&mut data, green_bits);
+    }
     let pixels = match color {
         ColorType::L8 => Pixels::Rgb(gray_to_rgb(&data)),
         ColorType::Rgb8 => Pixels::Rgb(data),
@@ -53,4 +56,40 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
         pixels,
         orientation: Orientation::Upright,
     })
+}
+
+/// Of a BMP with 16 bits a pixel, how many of them are green: 5, or 6 with the usual masks.
+fn bits_of_green(bytes: &[u8]) -> Option<u32> {
+    let u32_at = |at| {
+        bytes
+            .get(at..)?
+            .first_chunk()
+            .map(|&word| u32::from_le_bytes(word))
+    };
+    let u16_at = |at| {
+        bytes
+            .get(at..)?
+            .first_chunk()
+            .map(|&word| u16::from_le_bytes(word))
+    };
+    let (header, bits, compression) = (u32_at(14)?, u16_at(28)?, u32_at(30)?);
+    const BITFIELDS: u32 = 3;
+    const GREEN_OF_565: u32 = 0x7e0;
+    match (header, bits) {
+        (40.., 16) if compression == BITFIELDS && u32_at(58) == Some(GREEN_OF_565) => Some(6),
+        (40.., 16) => Some(5),
+        _ => None,
+    }
+}
+
+/// The decoder rounds 5 and 6 bits to 8, Pillow cuts off.
+fn requantize(rgb: &mut [u8], green_bits: u32) {
+    let cut = |value: u8, bits: u32| {
+        let largest = (1 << bits) - 1;
+        let stored = (u32::from(value) * largest + 127) / 255;
+        (stored * 255 / largest) as u8
+    };
+    for [r, g, b] in rgb.as_chunks_mut().0 {
+        (*r, *g, *b) = (cut(*r, 5), cut(*g, green_bits), cut(*b, 5));
+    }
 }

@@ -18,6 +18,8 @@ pub(super) fn open<'a>(
 ) -> Result<gif::Decoder<PieceReader<'a>>, DecodingError> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
+    // Without its end code the image data may have lost pixels; Pillow refuses it.
+    options.check_lzw_end_code(true);
     let limit = NonZeroU64::new(input.limits.max_decoded_bytes).unwrap_or(NonZeroU64::MIN);
     options.set_memory_limit(MemoryLimit::Bytes(limit));
     options.read_info(PieceReader::new(input, met))

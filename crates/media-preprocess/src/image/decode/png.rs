@@ -59,6 +59,12 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
         });
     }
 
+    // Metadata may follow the pixels. Pillow takes what it finds and forgives what is broken.
+    if reader.finish().is_err() {
+        input.check_time()?;
+    }
+    restore_pillow_alpha(reader.info(), &mut data);
+
     let pixels = match frame.color_type {
         ColorType::Grayscale if gray16 => Pixels::Rgb(gray_to_rgb(&clip16(&data))),
         ColorType::Grayscale => Pixels::Rgb(gray_to_rgb(&data)),
@@ -88,6 +94,28 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
         pixels,
         orientation,
     })
+}
+
+/// Pillow reads a transparent colour (tRNS) as it is, but compares it with samples that it
+/// has scaled up from 2 or 4 bits, or whose high byte it has taken from 16; so other pixels
+/// become transparent than the format says. This does the same to expanded pixels.
+fn restore_pillow_alpha(info: &png::Info<'_>, data: &mut [u8]) {
+    let Some(key) = info.trns.as_deref() else {
+        return;
+    };
+    match (info.color_type, info.bit_depth, key) {
+        (ColorType::Grayscale, BitDepth::Two | BitDepth::Four, &[key]) => {
+            for [value, alpha] in data.as_chunks_mut().0 {
+                *alpha = if *value == key { 0 } else { 255 };
+            }
+        }
+        (ColorType::Rgb, BitDepth::Sixteen, &[_, r, _, g, _, b]) => {
+            for pixel in data.as_chunks_mut::<4>().0 {
+                pixel[3] = if pixel[..3] == [r, g, b] { 0 } else { 255 };
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The XMP packet, which is an international text chunk.

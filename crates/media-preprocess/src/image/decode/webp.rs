@@ -27,7 +27,19 @@ pub(super) fn error(input: Input<'_>, met: Met, error: DecodingError) -> Error {
     }
 }
 
+/// The container says how long it is. The decoder alone would not miss frames that aren't
+/// needed, but libwebp, and so Pillow, refuses such a file.
+pub(super) fn check_length(input: Input<'_>) -> Result<()> {
+    let declared = input.bytes.get(4..8).and_then(|size| size.first_chunk());
+    let declared = declared.map_or(0, |&size| u64::from(u32::from_le_bytes(size)) + 8);
+    if declared > input.bytes.len() as u64 {
+        return Err(input.truncated(Format::WebP));
+    }
+    Ok(())
+}
+
 pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
+    check_length(input)?;
     let met = Cell::new(Met::default());
     let error = |e| error(input, met.get(), e);
     let mut decoder = WebPDecoder::new(PieceReader::new(input, &met)).map_err(error)?;
