@@ -10,6 +10,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::{self, Block, bad_value};
+use super::patches::{PatchOrder, patchify};
 use super::resize::{Backend, PassOrder, Resizer};
 use super::steps::Steps;
 use super::{Rescale, RgbImage};
@@ -263,33 +264,24 @@ impl Gemma4ImageProcessor {
     /// or exceeds the budget.
     pub fn prepare(&self, image: &RgbImage) -> Result<Gemma4Image> {
         let _span = tracing::debug_span!("gemma4_prepare", layout = ?self.layout).entered();
-        let (width, height) = (image.width(), image.height());
-        let resized;
-        let image = if self.steps.do_resize {
-            let (width, height) = self.target_size(width, height)?;
-            if (width, height) == (image.width(), image.height()) {
-                image
-            } else {
-                resized = self.steps.resize(image, width, height)?;
-                &resized
-            }
-        } else {
-            let side = self.side_multiple();
-            let blocks = u64::from(width / side) * u64::from(height / side);
-            if width % side != 0 || height % side != 0 || blocks > self.max_soft_tokens.into() {
-                return Err(Error::ImageSize {
-                    family: "Gemma 4",
-                    width: width.into(),
-                    height: height.into(),
-                    reason: format!(
-                        "without resizing it must be made of at most {} blocks of {side} pixels",
-                        self.max_soft_tokens
-                    ),
-                });
-            }
-            image
-        };
-        Ok(self.cut(image))
+        let side = self.side_multiple();
+        let image = self.steps.resize_or_check(image, "Gemma 4", side, || {
+            self.target_size(image.width(), image.height())
+        })?;
+        let tokens = (image.width() / side) * (image.height() / side);
+        if tokens > self.max_soft_tokens {
+            // Only an image that is not resized can be.
+            return Err(Error::ImageSize {
+                family: "Gemma 4",
+                width: image.width().into(),
+                height: image.height().into(),
+                reason: format!(
+                    "{tokens} soft tokens are over the budget of {}",
+                    self.max_soft_tokens
+                ),
+            });
+        }
+        Ok(self.cut(&image))
     }
 
     /// Cuts an image whose sides are multiples of the block.
@@ -300,7 +292,15 @@ impl Gemma4ImageProcessor {
             Gemma4Layout::Unified => (self.side_multiple(), self.max_soft_tokens as usize, 1),
         };
         let (columns, rows) = (image.width() / patch_size, image.height() / patch_size);
-        let pixel_values = patchify(image, patch_size as usize, &self.steps.table());
+        let mut pixel_values = Vec::with_capacity(image.data().len());
+        let table = self.steps.table();
+        patchify(
+            &[image],
+            patch_size as usize,
+            PatchOrder::Rows,
+            &table,
+            &mut pixel_values,
+        );
         let positions: Vec<[i32; 2]> = (0..rows as i32)
             .flat_map(|y| (0..columns as i32).map(move |x| [x, y]))
             .collect();
@@ -321,27 +321,6 @@ impl Gemma4ImageProcessor {
             max_patches,
         }
     }
-}
-
-/// Patches in rows from the top, each its pixels in rows, channels last.
-fn patchify(image: &RgbImage, patch: usize, table: &super::rescale::Table) -> Vec<f32> {
-    let row_len = image.width() as usize * 3;
-    let mut out = Vec::with_capacity(image.data().len());
-    for band in image.data().chunks_exact(row_len * patch) {
-        for column in 0..image.width() as usize / patch {
-            for row in band.chunks_exact(row_len) {
-                let pixels = row[column * patch * 3..][..patch * 3].as_chunks::<3>().0;
-                out.extend(pixels.iter().flat_map(|&[r, g, b]| {
-                    [
-                        table[0][r as usize],
-                        table[1][g as usize],
-                        table[2][b as usize],
-                    ]
-                }));
-            }
-        }
-    }
-    out
 }
 
 /// An image as Gemma 4 takes it, without padding.

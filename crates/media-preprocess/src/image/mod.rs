@@ -5,6 +5,8 @@ mod decode;
 mod exif;
 pub mod gemma4;
 mod limits;
+mod patches;
+pub mod qwen;
 mod rescale;
 pub mod resize;
 mod rgb;
@@ -14,5 +16,6 @@ pub use decode::{AlphaPolicy, DecodeOptions, Format, JpegBackend, decode, jpeg_b
 pub use exif::Orientation;
 pub use gemma4::{Gemma4Image, Gemma4ImageProcessor, Gemma4Layout};
 pub use limits::Limits;
+pub use qwen::{QwenImage, QwenImageProcessor};
 pub use rescale::Rescale;
 pub use rgb::RgbImage;
