@@ -120,6 +120,33 @@ pub enum Error {
         reason: String,
     },
 
+    /// A video has too few frames for the rule that samples it, or for the model.
+    #[error("a video of {found} frames, where {wanted} are needed")]
+    TooFewFrames {
+        /// How many there are.
+        found: usize,
+        /// How many are needed.
+        wanted: usize,
+    },
+
+    /// A frame beyond the last was asked for.
+    #[error("frame {index} of a video of {frames}")]
+    FrameIndex {
+        /// The index, from 0.
+        index: usize,
+        /// How many there are.
+        frames: usize,
+    },
+
+    /// A frame has another size than the first.
+    #[error("a frame of {found:?} pixels in a video of {expected:?}")]
+    FrameSize {
+        /// Width and height of the first frame.
+        expected: (u32, u32),
+        /// Width and height of this one.
+        found: (u32, u32),
+    },
+
     /// A processor configuration holds a key that is not known here: it may change
     /// the pixels, so it is refused rather than ignored.
     #[error("processor configuration: unknown key `{key}` = {value}")]
@@ -146,6 +173,26 @@ pub enum Error {
         value: String,
         /// What would be accepted.
         expected: String,
+    },
+
+    /// A program that this needs can't be started.
+    #[error("the program `{program}` could not be started: {source}")]
+    Program {
+        /// Its name or path.
+        program: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+
+    /// A program failed.
+    #[error("`{program}` failed ({status}): {message}")]
+    ProgramFailed {
+        /// Its name or path.
+        program: String,
+        /// Its exit status.
+        status: String,
+        /// The end of what it wrote to its standard error.
+        message: String,
     },
 
     /// A file that isn't JSON.

@@ -24,6 +24,8 @@ mod digest;
 mod error;
 #[cfg(feature = "image")]
 pub mod image;
+#[cfg(feature = "video")]
+pub mod video;
 
 pub use digest::MediaDigest;
 pub use error::{Error, Result};

@@ -111,7 +111,7 @@ fn sizes_equal_transformers() {
 
 #[test]
 fn ties_round_to_even_and_aspects_stop_at_200() {
-    let processor = qwen3().with_pixel_bounds(1, 1 << 40).unwrap();
+    let processor = qwen3().with_pixel_bounds(1, 1 << 28).unwrap();
     assert_eq!(processor.target_size(80, 144).unwrap(), (64, 128));
     assert_eq!(processor.target_size(48, 112).unwrap(), (64, 128));
     assert!(processor.target_size(200 * 32, 32).is_ok());

@@ -83,13 +83,28 @@ impl Gemma4ImageProcessor {
     /// [`Error::ConfigUnknown`] for a key that isn't known not to matter, and
     /// [`Error::ConfigValue`] for a value that can't be followed.
     pub fn from_json(config: &Value) -> Result<Self> {
-        const TOWER: &str = "Gemma4ImageProcessor";
-        const UNIFIED: &str = "Gemma4UnifiedImageProcessor";
-        let mut block = Block::new(config, "image_processor")?;
-        let defaults = Self::default();
-        block.class("image_processor_type", &[TOWER, UNIFIED])?;
-        let class = block.get("image_processor_type").and_then(Value::as_str);
-        let unified = class.is_some_and(|class| class.starts_with(UNIFIED));
+        let block = Block::new(config, "image_processor")?;
+        Self::from_block(block, "image_processor_type", Self::default())
+    }
+
+    /// Reads what a video's frames need, after the keys that are a video's own.
+    #[cfg(feature = "video")]
+    pub(crate) fn from_video_block(block: Block<'_>) -> Result<Self> {
+        let mut defaults = Self {
+            max_soft_tokens: 70,
+            ..Self::default()
+        };
+        defaults.steps.normalize = Some(([0.0; 3], [1.0; 3]));
+        Self::from_block(block, "video_processor_type", defaults)
+    }
+
+    fn from_block(mut block: Block<'_>, class_key: &'static str, defaults: Self) -> Result<Self> {
+        const TOWER: [&str; 2] = ["Gemma4ImageProcessor", "Gemma4VideoProcessor"];
+        const UNIFIED: [&str; 2] = ["Gemma4UnifiedImageProcessor", "Gemma4UnifiedVideoProcessor"];
+        let kind = usize::from(class_key == "video_processor_type");
+        block.class(class_key, &[TOWER[kind], UNIFIED[kind]])?;
+        let class = block.get(class_key).and_then(Value::as_str);
+        let unified = class.is_some_and(|class| class.starts_with(UNIFIED[kind]));
         let processor = Self {
             layout: if unified {
                 Gemma4Layout::Unified
@@ -263,6 +278,13 @@ impl Gemma4ImageProcessor {
     /// configuration, [`Error::ImageSize`] if the image is not already made of whole blocks
     /// or exceeds the budget.
     pub fn prepare(&self, image: &RgbImage) -> Result<Gemma4Image> {
+        let mut prepared = self.prepare_undigested(image)?;
+        prepared.digest = prepared.compute_digest();
+        Ok(prepared)
+    }
+
+    /// [`prepare`](Self::prepare) with a digest of zeros: a video has one for all its frames.
+    pub(crate) fn prepare_undigested(&self, image: &RgbImage) -> Result<Gemma4Image> {
         let _span = tracing::debug_span!("gemma4_prepare", layout = ?self.layout).entered();
         let side = self.side_multiple();
         let image = self.steps.resize_or_check(image, "Gemma 4", side, || {
@@ -304,15 +326,9 @@ impl Gemma4ImageProcessor {
         let positions: Vec<[i32; 2]> = (0..rows as i32)
             .flat_map(|y| (0..columns as i32).map(move |x| [x, y]))
             .collect();
-        let num_patches = positions.len();
-        let mut digest = DigestWriter::new("gemma4.image");
-        let patch_dim = pixel_values.len() / num_patches;
-        digest.f32s("pixel_values", &[num_patches, patch_dim], &pixel_values);
-        let flat = positions.as_flattened().iter().map(|&v| i64::from(v));
-        digest.i64s("positions", &[num_patches, 2], flat);
         Gemma4Image {
-            soft_tokens: num_patches / patches_per_token,
-            digest: digest.finish(),
+            soft_tokens: positions.len() / patches_per_token,
+            digest: MediaDigest([0; 32]),
             pixel_values,
             positions,
             rows: rows as usize,
@@ -382,5 +398,14 @@ impl Gemma4Image {
         let mut positions = self.positions.clone();
         positions.resize(self.max_patches, [-1, -1]);
         (pixels, positions)
+    }
+
+    fn compute_digest(&self) -> MediaDigest {
+        let mut digest = DigestWriter::new("gemma4.image");
+        let shape = [self.num_patches(), self.patch_dim()];
+        digest.f32s("pixel_values", &shape, &self.pixel_values);
+        let flat = self.positions.as_flattened().iter().map(|&v| i64::from(v));
+        digest.i64s("positions", &[self.num_patches(), 2], flat);
+        digest.finish()
     }
 }

@@ -1,16 +1,16 @@
 //! Still images: decoding, resizing and the patch layouts of the model families.
 
-mod config;
+pub(crate) mod config;
 mod decode;
 mod exif;
 pub mod gemma4;
 mod limits;
-mod patches;
+pub(crate) mod patches;
 pub mod qwen;
 mod rescale;
 pub mod resize;
 mod rgb;
-mod steps;
+pub(crate) mod steps;
 
 pub use decode::{AlphaPolicy, DecodeOptions, Format, JpegBackend, decode, jpeg_backend};
 pub use exif::Orientation;

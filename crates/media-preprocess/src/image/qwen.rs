@@ -118,6 +118,16 @@ pub(crate) fn read_pixel_bounds(block: &mut Block<'_>) -> Result<(u64, u64)> {
     Ok((min.into(), max.into()))
 }
 
+/// The bounds must be in order, and not lead to allocations without one.
+fn check_pixel_bounds(min: u64, max: u64) -> Result<()> {
+    const LARGEST: u64 = 1 << 28;
+    if min == 0 || min > max || max > LARGEST {
+        let expected = format!("0 < min <= max <= {LARGEST}");
+        return Err(config::bad_value("size", &[min, max][..].into(), &expected));
+    }
+    Ok(())
+}
+
 /// `round(x / factor) * factor` as Python rounds, half to even.
 pub(crate) fn round_to(side: f64, factor: f64) -> f64 {
     (side / factor).round_ties_even() * factor
@@ -204,16 +214,9 @@ impl QwenImageProcessor {
     /// This processor with other bounds on `width * height`.
     ///
     /// # Errors
-    /// [`Error::ConfigValue`] unless `0 < min <= max`.
+    /// [`Error::ConfigValue`] unless `0 < min <= max <= 2^28`.
     pub fn with_pixel_bounds(mut self, min: u64, max: u64) -> Result<Self> {
-        if min == 0 || min > max {
-            let bounds = [min, max];
-            return Err(config::bad_value(
-                "size",
-                &bounds[..].into(),
-                "0 < min <= max",
-            ));
-        }
+        check_pixel_bounds(min, max)?;
         (self.min_pixels, self.max_pixels) = (min, max);
         Ok(self)
     }

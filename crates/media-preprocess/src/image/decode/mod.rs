@@ -90,23 +90,8 @@ struct Input<'a> {
 }
 
 impl Input<'_> {
-    /// Refuses a picture before anything is allocated for it. `planes` counts the bytes a
-    /// pixel that the decoder itself keeps.
     fn check_size(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<()> {
-        if width == 0 || height == 0 {
-            return Err(Error::EmptyImage { width, height });
-        }
-        let check = |what, found: u64, limit| {
-            if found > limit {
-                Err(Error::Limit { what, found, limit })
-            } else {
-                Ok(())
-            }
-        };
-        let pixels = width.saturating_mul(height);
-        check("pixels", pixels, self.limits.max_pixels)?;
-        let bytes = pixels.saturating_mul(bytes_per_pixel);
-        check("decoded bytes", bytes, self.limits.max_decoded_bytes)
+        self.limits.check_size(width, height, bytes_per_pixel)
     }
 
     /// The most bytes that a decoder may hold.
