@@ -4,12 +4,12 @@ mod support;
 
 use prefill_media_preprocess::Error;
 use prefill_media_preprocess::image::resize::PassOrder;
-use prefill_media_preprocess::image::{Limits, RgbImage};
+use prefill_media_preprocess::image::{DecodeOptions, Limits, RgbImage, decode};
 use prefill_media_preprocess::video::{
     Animation, FrameList, FrameSource, Gemma4VideoProcessor, QwenVideoProcessor, VideoRules,
 };
 use serde_json::{Value, json};
-use support::{golden, input, sha256_f32, synth};
+use support::{golden, golden_path, input, sha256, sha256_f32, synth};
 
 fn qwen(extra: &Value) -> QwenVideoProcessor {
     let mut config = json!({
@@ -246,4 +246,47 @@ fn animations_are_videos_that_can_be_rewound() {
         ));
     }
     assert!(Animation::new(input("j420.jpg"), Limits::default()).is_err());
+}
+
+#[test]
+fn animation_frames_equal_pillow() {
+    let goldens = golden("animations/animations.json");
+    for (name, frames) in goldens.as_object().unwrap() {
+        let bytes = std::fs::read(golden_path("animations").join(name)).unwrap();
+        let mut video = Animation::new(bytes, Limits::default()).unwrap();
+        let got: Vec<_> = (0..video.num_frames())
+            .map(|i| sha256(video.frame(i).unwrap().data()))
+            .collect();
+        // The WebP decoder's own blending: see the next test.
+        let exact = if name == "opaque.webp" { 1 } else { got.len() };
+        assert_eq!(
+            json!(got[..exact]),
+            json!(frames.as_array().unwrap()[..exact]),
+            "{name}"
+        );
+        assert_eq!(got.len(), frames.as_array().unwrap().len(), "{name}");
+        if !name.starts_with("apart") && video.num_frames() == 4 {
+            assert!(
+                (video.fps().unwrap() - 10.0).abs() < 1e-9,
+                "{name}: {:?}",
+                video.fps()
+            );
+        }
+    }
+    assert_eq!(goldens.as_object().unwrap().len(), 25);
+}
+
+#[test]
+fn blended_webp_frames_are_within_one_level_of_pillow() {
+    let read = |name: &str| std::fs::read(golden_path("animations").join(name)).unwrap();
+    let mut video = Animation::new(read("opaque.webp"), Limits::default()).unwrap();
+    let expected = decode(&read("opaque.webp.1.png"), &DecodeOptions::default()).unwrap();
+    let got = video.frame(1).unwrap();
+    let worst = got
+        .data()
+        .iter()
+        .zip(expected.data())
+        .map(|(a, b)| a.abs_diff(*b))
+        .max();
+    assert_eq!(worst, Some(1));
 }

@@ -8,6 +8,7 @@ mod webp;
 
 use std::fmt;
 use std::io::Cursor;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -107,7 +108,7 @@ impl Animation {
                     limit: self.limits.max_time,
                 });
             }
-            let Some(frame) = self.frames.next()? else {
+            let Some(frame) = guard(self.format, || self.frames.next())? else {
                 return Err(Error::FrameIndex {
                     index,
                     frames: self.next,
@@ -157,14 +158,14 @@ impl FrameSource for Animation {
 
 /// Counts frames and adds up their times, without decoding pixels where the format allows.
 fn look(format: Format, bytes: &Arc<[u8]>, limits: &Limits) -> Result<Facts> {
-    let facts = match format {
-        Format::Png => png::look(Cursor::new(Arc::clone(bytes)), limits)?,
+    let facts = guard(format, || match format {
+        Format::Png => png::look(Cursor::new(Arc::clone(bytes)), limits),
         #[cfg(feature = "gif")]
-        Format::Gif => gif::look(Cursor::new(Arc::clone(bytes)), limits)?,
+        Format::Gif => gif::look(Cursor::new(Arc::clone(bytes)), limits),
         #[cfg(feature = "webp")]
-        Format::WebP => webp::look(Cursor::new(Arc::clone(bytes)), limits)?,
-        _ => return Err(no_animation(format)),
-    };
+        Format::WebP => webp::look(Cursor::new(Arc::clone(bytes)), limits),
+        _ => Err(no_animation(format)),
+    })?;
     if facts.frames == 0 {
         return Err(Error::Malformed {
             format,
@@ -185,6 +186,16 @@ fn open(format: Format, bytes: &Arc<[u8]>, limits: &Limits) -> Result<Box<dyn Fr
             limits,
         )?),
         _ => return Err(no_animation(format)),
+    })
+}
+
+/// The decoders are other people's; should one panic, that is a broken file.
+fn guard<T>(format: Format, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+        Err(Error::Malformed {
+            format,
+            message: "the decoder panicked".to_owned(),
+        })
     })
 }
 
