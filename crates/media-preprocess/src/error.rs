@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "image")]
 use crate::image::Format;
+#[cfg(feature = "image")]
 use crate::image::resize::{Backend, Filter};
 
 /// The result of everything fallible in this crate.
@@ -21,6 +23,7 @@ pub enum Error {
     },
 
     /// The format is known, but its decoder was left out of this build.
+    #[cfg(feature = "image")]
     #[error("{format} is not in this build: turn on the feature `{feature}`")]
     FormatDisabled {
         /// The format found.
@@ -30,6 +33,7 @@ pub enum Error {
     },
 
     /// The file breaks the rules of its format.
+    #[cfg(feature = "image")]
     #[error("malformed {format}: {message}")]
     Malformed {
         /// The format found.
@@ -39,6 +43,7 @@ pub enum Error {
     },
 
     /// The file ends before its last pixel.
+    #[cfg(feature = "image")]
     #[error("truncated {format}: the {bytes} bytes end before the picture does")]
     Truncated {
         /// The format found.
@@ -48,6 +53,7 @@ pub enum Error {
     },
 
     /// The file is valid, but uses something that has no decoder here.
+    #[cfg(feature = "image")]
     #[error("{format} with {what} is not supported")]
     Unsupported {
         /// The format found.
@@ -99,6 +105,7 @@ pub enum Error {
     },
 
     /// A filter that the resize backend doesn't have.
+    #[cfg(feature = "image")]
     #[error("the {backend:?} backend has no {filter:?} filter")]
     FilterUnsupported {
         /// The filter asked for.

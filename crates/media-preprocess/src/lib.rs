@@ -20,6 +20,10 @@
 //! # }
 //! ```
 
+#[cfg_attr(
+    not(feature = "image"),
+    allow(dead_code, reason = "what is hashed is optional")
+)]
 mod digest;
 mod error;
 #[cfg(feature = "image")]

@@ -1,4 +1,5 @@
 //! Decoding against `exif_transpose` and `convert('RGB')` of Pillow 13.0.0.
+#![allow(clippy::unwrap_used, reason = "a panic is the report")]
 
 mod support;
 

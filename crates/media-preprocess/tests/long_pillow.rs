@@ -2,6 +2,7 @@
 //!
 //! `PREFILL_PYTHON=.venv/bin/python cargo test -p prefill-media-preprocess --release
 //! --test long_pillow -- --ignored`, with pillow 13.0.0, numpy, torch and torchvision there.
+#![allow(clippy::unwrap_used, reason = "a panic is the report")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Resizing against Pillow 13.0.0, 12.3.0 and 11.3.0.
+#![allow(clippy::unwrap_used, reason = "a panic is the report")]
 
 mod support;
 

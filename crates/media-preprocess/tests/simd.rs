@@ -1,4 +1,5 @@
 //! Vector code and threads against the scalar reference, byte for byte.
+#![allow(clippy::unwrap_used, reason = "a panic is the report")]
 
 use std::num::NonZeroUsize;
 

@@ -1,4 +1,5 @@
 //! Videos against transformers 5.24.0.
+#![allow(clippy::unwrap_used, reason = "a panic is the report")]
 
 mod support;
 

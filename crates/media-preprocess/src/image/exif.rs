@@ -143,9 +143,8 @@ fn orientation_tag(exif: &[u8]) -> Option<u16> {
 fn xmp_orientation(xmp: &[u8]) -> Option<u16> {
     const NAME: &[u8] = b"tiff:Orientation";
     xmp.windows(NAME.len() + 3).find_map(|window| {
-        let digit = match window.strip_prefix(NAME)? {
-            [b'=', b'"', digit] | [b'>', digit, _] => digit,
-            _ => return None,
+        let ([b'=', b'"', digit] | [b'>', digit, _]) = window.strip_prefix(NAME)? else {
+            return None;
         };
         digit.is_ascii_digit().then(|| u16::from(digit - b'0'))
     })

@@ -4,6 +4,7 @@
 //! pixels and pools 3x3 of them into a soft token; the unified (encoder-free) models take
 //! the 48-pixel blocks whole.
 
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
@@ -44,7 +45,7 @@ pub enum Gemma4Layout {
 /// assert_eq!(prepared.soft_tokens, 64);
 /// # Ok::<(), prefill_media_preprocess::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemma4ImageProcessor {
     layout: Gemma4Layout,
     patch_size: u32,
@@ -271,21 +272,11 @@ impl Gemma4ImageProcessor {
         Ok((target_width as u32, target_height as u32))
     }
 
-    /// Resizes, rescales and cuts an image.
+    /// The image as the model will see it, before it is rescaled and cut.
     ///
     /// # Errors
-    /// Those of [`target_size`](Self::target_size). With `do_resize` off in the
-    /// configuration, [`Error::ImageSize`] if the image is not already made of whole blocks
-    /// or exceeds the budget.
-    pub fn prepare(&self, image: &RgbImage) -> Result<Gemma4Image> {
-        let mut prepared = self.prepare_undigested(image)?;
-        prepared.digest = prepared.compute_digest();
-        Ok(prepared)
-    }
-
-    /// [`prepare`](Self::prepare) with a digest of zeros: a video has one for all its frames.
-    pub(crate) fn prepare_undigested(&self, image: &RgbImage) -> Result<Gemma4Image> {
-        let _span = tracing::debug_span!("gemma4_prepare", layout = ?self.layout).entered();
+    /// Those of [`prepare`](Self::prepare).
+    pub fn resize<'a>(&self, image: &'a RgbImage) -> Result<Cow<'a, RgbImage>> {
         let side = self.side_multiple();
         let image = self.steps.resize_or_check(image, "Gemma 4", side, || {
             self.target_size(image.width(), image.height())
@@ -303,6 +294,25 @@ impl Gemma4ImageProcessor {
                 ),
             });
         }
+        Ok(image)
+    }
+
+    /// Resizes, rescales and cuts an image.
+    ///
+    /// # Errors
+    /// Those of [`target_size`](Self::target_size). With `do_resize` off in the
+    /// configuration, [`Error::ImageSize`] if the image is not already made of whole blocks
+    /// or exceeds the budget.
+    pub fn prepare(&self, image: &RgbImage) -> Result<Gemma4Image> {
+        let mut prepared = self.prepare_undigested(image)?;
+        prepared.digest = prepared.compute_digest();
+        Ok(prepared)
+    }
+
+    /// [`prepare`](Self::prepare) with a digest of zeros: a video has one for all its frames.
+    pub(crate) fn prepare_undigested(&self, image: &RgbImage) -> Result<Gemma4Image> {
+        let _span = tracing::debug_span!("gemma4_prepare", layout = ?self.layout).entered();
+        let image = self.resize(image)?;
         Ok(self.cut(&image))
     }
 

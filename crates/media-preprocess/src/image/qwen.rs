@@ -4,6 +4,7 @@
 //! configuration holds what differs. The bounds on the pixels have no default here: those of
 //! the class are not those of the checkpoints.
 
+use std::borrow::Cow;
 use std::num::NonZeroUsize;
 use std::path::Path;
 
@@ -43,7 +44,7 @@ const MAX_ASPECT: f64 = 200.0;
 /// assert_eq!(prepared.soft_tokens, 12 * 24 / 4);
 /// # Ok::<(), prefill_media_preprocess::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QwenImageProcessor {
     grid: QwenGrid,
     min_pixels: u64,
@@ -51,7 +52,8 @@ pub struct QwenImageProcessor {
     steps: Steps,
 }
 
-/// The sizes that images and videos share.
+/// The sizes that images and videos share, by transformers' names.
+#[allow(clippy::struct_field_names, reason = "the configuration's names")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct QwenGrid {
     pub(crate) patch_size: u32,
@@ -252,6 +254,17 @@ impl QwenImageProcessor {
         Ok((wide as u32, high as u32))
     }
 
+    /// The image as the model will see it, before it is rescaled and cut.
+    ///
+    /// # Errors
+    /// Those of [`prepare`](Self::prepare).
+    pub fn resize<'a>(&self, image: &'a RgbImage) -> Result<Cow<'a, RgbImage>> {
+        self.steps
+            .resize_or_check(image, "Qwen-VL", self.grid.factor(), || {
+                self.target_size(image.width(), image.height())
+            })
+    }
+
     /// Resizes, rescales, normalises and cuts an image.
     ///
     /// # Errors
@@ -259,11 +272,7 @@ impl QwenImageProcessor {
     /// configuration, [`Error::ImageSize`] if the image is not made of whole merged patches.
     pub fn prepare(&self, image: &RgbImage) -> Result<QwenImage> {
         let _span = tracing::debug_span!("qwen_prepare").entered();
-        let image = self
-            .steps
-            .resize_or_check(image, "Qwen-VL", self.grid.factor(), || {
-                self.target_size(image.width(), image.height())
-            })?;
+        let image = self.resize(image)?;
         let QwenGrid {
             patch_size,
             merge_size,

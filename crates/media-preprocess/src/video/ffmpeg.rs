@@ -29,7 +29,7 @@ pub struct FfmpegLimits {
 impl Default for FfmpegLimits {
     fn default() -> Self {
         let frame = Limits {
-            max_time: Duration::from_secs(300),
+            max_time: Duration::from_mins(5),
             ..Limits::default()
         };
         Self {
@@ -56,7 +56,7 @@ impl FfmpegLimits {
 /// A video file, decoded by the program `ffmpeg` (5.1 or newer), which is looked for when a
 /// video is opened.
 ///
-/// The seeds of this project decode video through AVFoundation on macOS; this replaces it on
+/// The seeds of this project decode video through `AVFoundation` on macOS; this replaces it on
 /// every platform. Arguments go to the program directly, never through a shell, and the file
 /// is named as a file, so that a path can't be taken for an option or a network address; only
 /// the `file` protocol is allowed, for the file and for whatever it refers to.

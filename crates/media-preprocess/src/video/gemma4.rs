@@ -26,7 +26,7 @@ use crate::image::gemma4::{Gemma4ImageProcessor, Gemma4Layout};
 /// assert_eq!(prepared.timestamp_text(1), "00:45");
 /// # Ok::<(), prefill_media_preprocess::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Gemma4VideoProcessor {
     /// Every frame is prepared as an image, under a smaller budget.
     frame: Gemma4ImageProcessor,

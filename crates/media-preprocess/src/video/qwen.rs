@@ -32,7 +32,7 @@ use crate::image::{Rescale, RgbImage};
 /// assert_eq!(prepared.timestamp_text(0), "<0.3 seconds>");
 /// # Ok::<(), prefill_media_preprocess::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct QwenVideoProcessor {
     grid: QwenGrid,
     min_pixels: u64,

@@ -1,6 +1,7 @@
 //! What the golden tests share.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 
@@ -24,10 +25,11 @@ pub(crate) fn input(name: &str) -> Vec<u8> {
 }
 
 pub(crate) fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect()
+    let mut hex = String::new();
+    for byte in Sha256::digest(bytes) {
+        write!(hex, "{byte:02x}").unwrap();
+    }
+    hex
 }
 
 pub(crate) fn sha256_f32(values: &[f32]) -> String {

@@ -1,5 +1,7 @@
 //! Which JPEG decoder a build has.
 
+use std::fmt;
+
 /// The JPEG decoder of this build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -12,6 +14,16 @@ pub enum JpegBackend {
     },
     /// zune-jpeg, pure Rust: up to 5 levels off Pillow.
     ZuneJpeg,
+}
+
+impl fmt::Display for JpegBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MozJpeg { simd: true } => "mozjpeg with SIMD",
+            Self::MozJpeg { simd: false } => "mozjpeg without SIMD",
+            Self::ZuneJpeg => "zune-jpeg",
+        })
+    }
 }
 
 /// Which JPEG decoder this build has, if any, and whether it is the fast one.

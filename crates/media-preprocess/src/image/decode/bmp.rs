@@ -30,6 +30,9 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
             message: error.to_string(),
         },
     };
+    if let Some((width, height)) = declared_size(input.bytes) {
+        input.check_size(width.into(), height.into(), 8)?;
+    }
     let decoder = BmpDecoder::new(PieceReader::new(input, &met)).map_err(error)?;
     let (width, height) = decoder.dimensions();
     input.check_size(width.into(), height.into(), 8)?;
@@ -58,8 +61,22 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
     })
 }
 
+/// Width and height by the header; a negative height means rows from the top.
+fn declared_size(bytes: &[u8]) -> Option<(u32, u32)> {
+    let i32_at = |at| {
+        bytes
+            .get(at..)?
+            .first_chunk()
+            .map(|&word| i32::from_le_bytes(word))
+    };
+    let sizes = (i32_at(18)?, i32_at(22)?);
+    (i32_at(14)? >= 40).then(|| (sizes.0.unsigned_abs(), sizes.1.unsigned_abs()))
+}
+
 /// Of a BMP with 16 bits a pixel, how many of them are green: 5, or 6 with the usual masks.
 fn bits_of_green(bytes: &[u8]) -> Option<u32> {
+    const BITFIELDS: u32 = 3;
+    const GREEN_OF_565: u32 = 0x7e0;
     let u32_at = |at| {
         bytes
             .get(at..)?
@@ -73,8 +90,6 @@ fn bits_of_green(bytes: &[u8]) -> Option<u32> {
             .map(|&word| u16::from_le_bytes(word))
     };
     let (header, bits, compression) = (u32_at(14)?, u16_at(28)?, u32_at(30)?);
-    const BITFIELDS: u32 = 3;
-    const GREEN_OF_565: u32 = 0x7e0;
     match (header, bits) {
         (40.., 16) if compression == BITFIELDS && u32_at(58) == Some(GREEN_OF_565) => Some(6),
         (40.., 16) => Some(5),

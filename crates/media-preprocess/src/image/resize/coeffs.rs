@@ -47,7 +47,9 @@ impl Coefficients {
                 sum += *weight;
             }
             if sum != 0.0 {
-                row.iter_mut().for_each(|weight| *weight /= sum);
+                for weight in row {
+                    *weight /= sum;
+                }
             }
             bounds.push((low, high - low));
         }

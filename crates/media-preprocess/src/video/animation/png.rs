@@ -7,6 +7,7 @@ use super::{Bytes, Facts, Frames, check_canvas};
 use crate::error::{Error, Result};
 use crate::image::{Format, Limits, RgbImage};
 
+#[allow(clippy::needless_pass_by_value, reason = "the shape of `map_err`")]
 fn error(error: DecodingError) -> Error {
     Error::Malformed {
         format: Format::Png,

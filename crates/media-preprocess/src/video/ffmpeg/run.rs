@@ -120,7 +120,7 @@ mod tests {
     fn shell(script: &str, limit: Duration) -> Run {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Run::start(command, "sh".to_owned(), limit).unwrap()
+        Run::start(command, "sh".to_owned(), limit).expect("a shell")
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn failures_carry_the_programs_words() {
-        let run = shell("echo no such codec >&2; exit 3", Duration::from_secs(60));
+        let run = shell("echo no such codec >&2; exit 3", Duration::from_mins(1));
         let error = run.finish(Ok(())).unwrap_err().to_string();
         assert!(
             error.contains("no such codec") && error.contains('3'),
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_fails_stops_the_program() {
-        let run = shell("while true; do echo x; done", Duration::from_secs(60));
+        let run = shell("while true; do echo x; done", Duration::from_mins(1));
         let error = run
             .finish(Err(Error::FrameIndex {
                 index: 3,
