@@ -11,11 +11,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::{self, Block, bad_value};
-use super::patches::{PatchOrder, patchify};
+use super::patches::{CutDigest, Cutter, PatchOrder};
+use super::rescale::Table;
 use super::resize::{Backend, PassOrder, Resizer};
 use super::steps::Steps;
 use super::{Rescale, RgbImage};
-use crate::digest::{DigestWriter, MediaDigest};
+use crate::digest::MediaDigest;
 use crate::error::{Error, Result};
 
 /// The budgets that the models were trained for (`_SUPPORTED_SOFT_TOKENS` in transformers).
@@ -304,42 +305,79 @@ impl Gemma4ImageProcessor {
     /// configuration, [`Error::ImageSize`] if the image is not already made of whole blocks
     /// or exceeds the budget.
     pub fn prepare(&self, image: &RgbImage) -> Result<Gemma4Image> {
-        let mut prepared = self.prepare_undigested(image)?;
-        prepared.digest = prepared.compute_digest();
+        let _span = tracing::debug_span!("gemma4_prepare", layout = ?self.layout).entered();
+        let image = self.resize(image)?;
+        let table = self.steps.table();
+        let cutter = self.cutter(&table);
+        let mut prepared = self.layout_of(&image);
+        let digest = || {
+            let mut digest = CutDigest::new("gemma4.image", &cutter);
+            digest.frame(&image);
+            let shape = [prepared.num_patches(), prepared.patch_dim()];
+            digest.finish(
+                &shape,
+                "positions",
+                &[shape[0], 2],
+                flat(&prepared.positions),
+            )
+        };
+        let mut pixel_values = Vec::new();
+        let digest = if cutter.threads.get() > 1 {
+            std::thread::scope(|scope| {
+                let digest = scope.spawn(digest);
+                cutter.cut(&[&image], &mut pixel_values);
+                // It panics on nothing; if it did, so should we.
+                digest
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        } else {
+            cutter.cut(&[&image], &mut pixel_values);
+            digest()
+        };
+        prepared.pixel_values = pixel_values;
+        prepared.digest = digest;
         Ok(prepared)
     }
 
-    /// [`prepare`](Self::prepare) with a digest of zeros: a video has one for all its frames.
-    pub(crate) fn prepare_undigested(&self, image: &RgbImage) -> Result<Gemma4Image> {
-        let _span = tracing::debug_span!("gemma4_prepare", layout = ?self.layout).entered();
-        let image = self.resize(image)?;
-        Ok(self.cut(&image))
+    /// How images of this layout are cut.
+    pub(crate) fn cutter<'a>(&self, table: &'a Table) -> Cutter<'a> {
+        let patch = match self.layout {
+            Gemma4Layout::Tower => self.patch_size,
+            Gemma4Layout::Unified => self.side_multiple(),
+        };
+        let threads = self.steps.resizer.threads;
+        Cutter {
+            patch: patch as usize,
+            order: PatchOrder::Rows,
+            table,
+            threads,
+        }
     }
 
-    /// Cuts an image whose sides are multiples of the block.
-    fn cut(&self, image: &RgbImage) -> Gemma4Image {
+    /// The f32 of every byte value, by channel.
+    #[cfg(feature = "video")]
+    pub(crate) fn table(&self) -> Box<Table> {
+        self.steps.table()
+    }
+
+    /// Everything but the pixels and the digest, for an image whose sides are multiples of the
+    /// patch.
+    pub(crate) fn layout_of(&self, image: &RgbImage) -> Gemma4Image {
         let pool = (self.pooling * self.pooling) as usize;
+        let budget = self.max_soft_tokens as usize;
         let (patch_size, max_patches, patches_per_token) = match self.layout {
-            Gemma4Layout::Tower => (self.patch_size, self.max_soft_tokens as usize * pool, pool),
-            Gemma4Layout::Unified => (self.side_multiple(), self.max_soft_tokens as usize, 1),
+            Gemma4Layout::Tower => (self.patch_size, budget * pool, pool),
+            Gemma4Layout::Unified => (self.side_multiple(), budget, 1),
         };
         let (columns, rows) = (image.width() / patch_size, image.height() / patch_size);
-        let mut pixel_values = Vec::with_capacity(image.data().len());
-        let table = self.steps.table();
-        patchify(
-            &[image],
-            patch_size as usize,
-            PatchOrder::Rows,
-            &table,
-            &mut pixel_values,
-        );
         let positions: Vec<[i32; 2]> = (0..rows as i32)
             .flat_map(|y| (0..columns as i32).map(move |x| [x, y]))
             .collect();
         Gemma4Image {
             soft_tokens: positions.len() / patches_per_token,
             digest: MediaDigest([0; 32]),
-            pixel_values,
+            pixel_values: Vec::new(),
             positions,
             rows: rows as usize,
             columns: columns as usize,
@@ -347,6 +385,11 @@ impl Gemma4ImageProcessor {
             max_patches,
         }
     }
+}
+
+/// Positions as the digest takes them.
+pub(crate) fn flat(positions: &[[i32; 2]]) -> impl Iterator<Item = i64> {
+    positions.as_flattened().iter().map(|&v| v.into())
 }
 
 /// An image as Gemma 4 takes it, without padding.
@@ -408,14 +451,5 @@ impl Gemma4Image {
         let mut positions = self.positions.clone();
         positions.resize(self.max_patches, [-1, -1]);
         (pixels, positions)
-    }
-
-    fn compute_digest(&self) -> MediaDigest {
-        let mut digest = DigestWriter::new("gemma4.image");
-        let shape = [self.num_patches(), self.patch_dim()];
-        digest.f32s("pixel_values", &shape, &self.pixel_values);
-        let flat = self.positions.as_flattened().iter().map(|&v| i64::from(v));
-        digest.i64s("positions", &[self.num_patches(), 2], flat);
-        digest.finish()
     }
 }

@@ -11,11 +11,12 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::{self, Block};
-use super::patches::{PatchOrder, patchify};
+use super::patches::{CutDigest, Cutter, PatchOrder};
+use super::rescale::Table;
 use super::resize::{Backend, PassOrder, Resizer};
 use super::steps::Steps;
 use super::{Rescale, RgbImage};
-use crate::digest::{DigestWriter, MediaDigest};
+use crate::digest::MediaDigest;
 use crate::error::{Error, Result};
 
 /// The mean of CLIP's training images, the class default of `Qwen2VLImageProcessor`
@@ -92,6 +93,38 @@ impl QwenGrid {
     /// Values a patch.
     pub(crate) fn patch_dim(self) -> usize {
         (self.patch_size * self.patch_size * self.temporal_patch_size * 3) as usize
+    }
+}
+
+impl QwenGrid {
+    /// How frames are cut.
+    pub(crate) fn cutter(self, table: &Table, threads: NonZeroUsize) -> Cutter<'_> {
+        let order = PatchOrder::Merged {
+            merge: self.merge_size as usize,
+        };
+        Cutter {
+            patch: self.patch_size as usize,
+            order,
+            table,
+            threads,
+        }
+    }
+
+    /// The grid of `groups` temporal patches of the size of `frame`.
+    pub(crate) fn grid_of(self, groups: usize, frame: &RgbImage) -> [usize; 3] {
+        let patches = |side: u32| (side / self.patch_size) as usize;
+        [groups, patches(frame.height()), patches(frame.width())]
+    }
+
+    /// Tokens that the prompt gets for each temporal patch.
+    pub(crate) fn tokens_per_group(self, grid_thw: [usize; 3]) -> usize {
+        grid_thw[1] * grid_thw[2] / (self.merge_size * self.merge_size) as usize
+    }
+
+    /// Ends a digest with the tensor's shape and grid.
+    pub(crate) fn finish(self, digest: CutDigest, grid_thw: [usize; 3]) -> MediaDigest {
+        let shape = [grid_thw.iter().product(), self.patch_dim()];
+        digest.finish(&shape, "grid_thw", &[3], grid_thw.map(|n| n as i64))
     }
 }
 
@@ -273,37 +306,35 @@ impl QwenImageProcessor {
     pub fn prepare(&self, image: &RgbImage) -> Result<QwenImage> {
         let _span = tracing::debug_span!("qwen_prepare").entered();
         let image = self.resize(image)?;
-        let QwenGrid {
-            patch_size,
-            merge_size,
-            temporal_patch_size,
-        } = self.grid;
-        let grid_thw = [
-            1,
-            (image.height() / patch_size) as usize,
-            (image.width() / patch_size) as usize,
-        ];
+        let table = self.steps.table();
+        let cutter = self.grid.cutter(&table, self.steps.resizer.threads);
+        let grid_thw = self.grid.grid_of(1, &image);
         // A still image fills the whole temporal patch.
-        let frames = vec![&*image; temporal_patch_size as usize];
-        let mut pixel_values =
-            Vec::with_capacity(image.data().len() * temporal_patch_size as usize);
-        let order = PatchOrder::Merged {
-            merge: merge_size as usize,
+        let frames = vec![&*image; self.grid.temporal_patch_size as usize];
+        let digest = || {
+            let mut digest = CutDigest::new("qwen.image", &cutter);
+            digest.frame(&image);
+            self.grid.finish(digest, grid_thw)
         };
-        patchify(
-            &frames,
-            patch_size as usize,
-            order,
-            &self.steps.table(),
-            &mut pixel_values,
-        );
-
-        let digest = digest("qwen.image", &pixel_values, grid_thw, self.grid.patch_dim());
+        let mut pixel_values = Vec::new();
+        let digest = if cutter.threads.get() > 1 {
+            std::thread::scope(|scope| {
+                let digest = scope.spawn(digest);
+                cutter.cut(&frames, &mut pixel_values);
+                // It panics on nothing; if it did, so should we.
+                digest
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        } else {
+            cutter.cut(&frames, &mut pixel_values);
+            digest()
+        };
         Ok(QwenImage {
             pixel_values,
             grid_thw,
             patch_dim: self.grid.patch_dim(),
-            soft_tokens: grid_thw[1] * grid_thw[2] / (merge_size * merge_size) as usize,
+            soft_tokens: self.grid.tokens_per_group(grid_thw),
             digest,
         })
     }
@@ -321,22 +352,6 @@ pub(crate) fn check_aspect(w: f64, h: f64) -> Result<()> {
         });
     }
     Ok(())
-}
-
-pub(crate) fn digest(
-    kind: &str,
-    pixel_values: &[f32],
-    grid_thw: [usize; 3],
-    patch_dim: usize,
-) -> MediaDigest {
-    let mut digest = DigestWriter::new(kind);
-    digest.f32s(
-        "pixel_values",
-        &[pixel_values.len() / patch_dim, patch_dim],
-        pixel_values,
-    );
-    digest.i64s("grid_thw", &[3], grid_thw.map(|n| n as i64));
-    digest.finish()
 }
 
 /// An image as the Qwen-VL families take it.

@@ -6,10 +6,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{DEFAULT_FPS, FrameSource, Sampling, VideoRules, check_count, check_frame_size};
-use crate::digest::{DigestWriter, MediaDigest};
+use crate::digest::MediaDigest;
 use crate::error::{Error, Result};
 use crate::image::config::{self, Block};
-use crate::image::gemma4::{Gemma4ImageProcessor, Gemma4Layout};
+use crate::image::gemma4::{Gemma4ImageProcessor, Gemma4Layout, flat};
+use crate::image::patches::CutDigest;
 
 /// Prepares videos for Gemma 4.
 ///
@@ -129,39 +130,39 @@ impl Gemma4VideoProcessor {
         let fps = video.fps().filter(|fps| *fps > 0.0).unwrap_or(DEFAULT_FPS);
         let indices = self.sampling().indices(video.num_frames(), video.fps())?;
         check_count(indices.len())?;
-        let mut first = None;
-        let mut prepared: Option<Gemma4Video> = None;
+        let table = self.frame.table();
+        let cutter = self.frame.cutter(&table);
+        let mut digest = CutDigest::new("gemma4.video", &cutter);
+        let (mut first, mut layout, mut pixel_values) = (None, None, Vec::new());
         video.visit(&indices, &mut |frame| {
             let size = (frame.width(), frame.height());
             check_frame_size(first, size)?;
             first = Some(size);
-            let image = self.frame.prepare_undigested(&frame)?;
-            match &mut prepared {
-                Some(video) => video.pixel_values.extend_from_slice(&image.pixel_values),
-                None => {
-                    prepared = Some(Gemma4Video {
-                        num_frames: indices.len(),
-                        rows: image.rows,
-                        columns: image.columns,
-                        patch_size: image.patch_size,
-                        soft_tokens_per_frame: image.soft_tokens,
-                        max_patches: image.max_patches,
-                        positions: image.positions,
-                        pixel_values: image.pixel_values,
-                        timestamps: indices.iter().map(|&i| i as f64 / fps).collect(),
-                        indices: indices.clone(),
-                        digest: MediaDigest([0; 32]),
-                    });
-                }
-            }
+            let frame = self.frame.resize(&frame)?;
+            digest.frame(&frame);
+            cutter.cut(&[&frame], &mut pixel_values);
+            layout.get_or_insert_with(|| self.frame.layout_of(&frame));
             Ok(())
         })?;
-        let mut prepared = prepared.ok_or(Error::TooFewFrames {
+        let layout = layout.ok_or(Error::TooFewFrames {
             found: 0,
             wanted: indices.len(),
         })?;
-        prepared.digest = prepared.compute_digest();
-        Ok(prepared)
+        let shape = [indices.len(), layout.num_patches(), layout.patch_dim()];
+        let digest = digest.finish(&shape, "positions", &[shape[1], 2], flat(&layout.positions));
+        Ok(Gemma4Video {
+            pixel_values,
+            num_frames: indices.len(),
+            rows: layout.rows,
+            columns: layout.columns,
+            patch_size: layout.patch_size,
+            soft_tokens_per_frame: layout.soft_tokens,
+            max_patches: layout.max_patches,
+            positions: layout.positions,
+            timestamps: indices.iter().map(|&i| i as f64 / fps).collect(),
+            indices,
+            digest,
+        })
     }
 }
 
@@ -238,14 +239,5 @@ impl Gemma4Video {
             positions.resize((i + 1) * self.max_patches, [-1, -1]);
         }
         (pixels, positions)
-    }
-
-    fn compute_digest(&self) -> MediaDigest {
-        let mut digest = DigestWriter::new("gemma4.video");
-        let shape = [self.num_frames, self.num_patches(), self.patch_dim()];
-        digest.f32s("pixel_values", &shape, &self.pixel_values);
-        let flat = self.positions.as_flattened().iter().map(|&v| i64::from(v));
-        digest.i64s("positions", &[self.num_patches(), 2], flat);
-        digest.finish()
     }
 }

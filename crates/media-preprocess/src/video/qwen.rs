@@ -9,8 +9,8 @@ use super::{DEFAULT_FPS, FrameSource, Sampling, VideoRules, check_count, check_f
 use crate::digest::MediaDigest;
 use crate::error::{Error, Result};
 use crate::image::config::{self, Block};
-use crate::image::patches::{PatchOrder, patchify};
-use crate::image::qwen::{QwenGrid, check_aspect, digest, read_pixel_bounds, round_to};
+use crate::image::patches::CutDigest;
+use crate::image::qwen::{QwenGrid, check_aspect, read_pixel_bounds, round_to};
 use crate::image::resize::Resizer;
 use crate::image::steps::Steps;
 use crate::image::{Rescale, RgbImage};
@@ -207,17 +207,11 @@ impl QwenVideoProcessor {
         let indices = self.sampling.indices(video.num_frames(), video.fps())?;
         check_count(indices.len())?;
         let temporal = self.grid.temporal_patch_size as usize;
-        let (patch_size, merge) = (self.grid.patch_size, self.grid.merge_size as usize);
-        let order = PatchOrder::Merged { merge };
         let table = self.steps.table();
-        let cut = |group: &mut Vec<RgbImage>, out: &mut Vec<f32>| {
-            let frames: Vec<&RgbImage> = group.iter().collect();
-            patchify(&frames, patch_size as usize, order, &table, out);
-            group.clear();
-        };
-
+        let cutter = self.grid.cutter(&table, self.steps.resizer.threads);
+        let mut digest = CutDigest::new("qwen.video", &cutter);
         let (mut first, mut seen) = (None, 0);
-        let (mut group, mut pixel_values, mut target) = (Vec::new(), Vec::new(), (0, 0));
+        let (mut group, mut pixel_values, mut grid_thw) = (Vec::new(), Vec::new(), [0; 3]);
         video.visit(&indices, &mut |frame| {
             let size = (frame.width(), frame.height());
             check_frame_size(first, size)?;
@@ -226,31 +220,27 @@ impl QwenVideoProcessor {
             let resized = self.steps.resize_or_check(&frame, "Qwen-VL", factor, || {
                 self.target_size(indices.len(), size.0, size.1)
             })?;
-            target = (resized.width(), resized.height());
+            digest.frame(&resized);
+            grid_thw = self
+                .grid
+                .grid_of(indices.len().div_ceil(temporal), &resized);
             group.push(resized.into_owned());
             seen += 1;
-            if seen == indices.len() {
-                while group.len() < temporal {
-                    group.extend_from_within(group.len() - 1..);
-                }
-            }
-            if group.len() == temporal {
-                cut(&mut group, &mut pixel_values);
+            if group.len() == temporal || seen == indices.len() {
+                let mut frames: Vec<&RgbImage> = group.iter().collect();
+                // The last frame is repeated to fill its temporal patch.
+                frames.resize(temporal, &group[group.len() - 1]);
+                cutter.cut(&frames, &mut pixel_values);
+                group.clear();
             }
             Ok(())
         })?;
-        let grid_thw = [
-            indices.len().div_ceil(temporal),
-            (target.1 / patch_size) as usize,
-            (target.0 / patch_size) as usize,
-        ];
-        let patch_dim = self.grid.patch_dim();
         Ok(QwenVideo {
-            digest: digest("qwen.video", &pixel_values, grid_thw, patch_dim),
+            digest: self.grid.finish(digest, grid_thw),
             pixel_values,
             grid_thw,
-            patch_dim,
-            soft_tokens_per_group: grid_thw[1] * grid_thw[2] / (merge * merge),
+            patch_dim: self.grid.patch_dim(),
+            soft_tokens_per_group: self.grid.tokens_per_group(grid_thw),
             timestamps: group_times(&indices, fps, temporal),
             indices,
         })

@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_program_over_its_time_is_stopped() {
-        let run = shell("sleep 60", Duration::from_millis(50));
+        let run = shell("exec sleep 60", Duration::from_millis(50));
         let error = run.finish(Ok(())).unwrap_err();
         assert!(matches!(error, Error::TimeLimit { .. }), "{error}");
     }
