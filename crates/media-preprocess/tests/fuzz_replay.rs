@@ -94,13 +94,17 @@ fn animation() {
 #[test]
 fn config() {
     let files = files("corpus/config");
-    files.iter().for_each(|file| fuzz_targets::config(file));
+    for file in &files {
+        fuzz_targets::config(file);
+    }
     mutated(&files, rounds(300), fuzz_targets::config);
 }
 
 #[test]
 fn resize() {
     let files = files("corpus/resize");
-    files.iter().for_each(|file| fuzz_targets::resize(file));
+    for file in &files {
+        fuzz_targets::resize(file);
+    }
     mutated(&files, rounds(40), fuzz_targets::resize);
 }

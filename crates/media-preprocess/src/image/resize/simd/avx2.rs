@@ -133,7 +133,8 @@ unsafe fn pixel<const C: usize>(
 ) -> (__m256i, __m256i) {
     let (mut upper, mut lower) = (Sums::half(), Sums::half());
     let mut at = window.start * C;
-    for quad in &weights.taps[window.taps.clone()] {
+    let taps = &weights.taps[window.taps.clone()];
+    for (i, quad) in taps.iter().enumerate() {
         // SAFETY: a quad begins inside the row, by the invariant of `Packed`; so its
         // 16 bytes end before `input * C + SLACK`.
         let [a, b, c, d] = unsafe {
@@ -147,6 +148,9 @@ unsafe fn pixel<const C: usize>(
         let (ab, cd) = (_mm256_set_m128i(b, a), _mm256_set_m128i(d, c));
         upper.add(_mm256_shuffle_epi8(ab, masks[0]), quad[0]);
         lower.add(_mm256_shuffle_epi8(cd, masks[0]), quad[0]);
+        if i + 1 == taps.len() && matches!(window.len % 4, 1 | 2) {
+            break; // the second pair is beyond the window
+        }
         upper.add(_mm256_shuffle_epi8(ab, masks[1]), quad[1]);
         lower.add(_mm256_shuffle_epi8(cd, masks[1]), quad[1]);
         at += 4 * C;
