@@ -62,34 +62,35 @@ impl Orientation {
         )
     }
 
-    /// Turns pixels of `channels` bytes; gives the new width, height and pixels.
-    pub(crate) fn apply(
-        self,
-        width: u32,
-        height: u32,
-        channels: usize,
-        data: Vec<u8>,
-    ) -> (u32, u32, Vec<u8>) {
+    /// Turns an RGB image; gives the new width, height and pixels.
+    pub(crate) fn apply(self, width: u32, height: u32, data: Vec<u8>) -> (u32, u32, Vec<u8>) {
+        /// Side of the squares in which pixels are moved, so that both sides stay in cache.
+        const TILE: usize = 32;
         if self == Self::Upright {
             return (width, height, data);
         }
         let (w, h) = (width as usize, height as usize);
         let (out_w, out_h) = if self.swaps_sides() { (h, w) } else { (w, h) };
-        let mut out = Vec::with_capacity(data.len());
-        for y in 0..out_h {
-            for x in 0..out_w {
-                let (sx, sy) = match self {
-                    Self::Upright => (x, y),
-                    Self::FlipHorizontal => (w - 1 - x, y),
-                    Self::Rotate180 => (w - 1 - x, h - 1 - y),
-                    Self::FlipVertical => (x, h - 1 - y),
-                    Self::Transpose => (y, x),
-                    Self::Rotate90 => (y, h - 1 - x),
-                    Self::Transverse => (w - 1 - y, h - 1 - x),
-                    Self::Rotate270 => (w - 1 - y, x),
-                };
-                let at = (sy * w + sx) * channels;
-                out.extend_from_slice(&data[at..at + channels]);
+        let source = data.as_chunks::<3>().0;
+        let mut out = vec![0; data.len()];
+        let target = out.as_chunks_mut::<3>().0;
+        for top in (0..out_h).step_by(TILE) {
+            for left in (0..out_w).step_by(TILE) {
+                for y in top..(top + TILE).min(out_h) {
+                    for x in left..(left + TILE).min(out_w) {
+                        let (sx, sy) = match self {
+                            Self::Upright => (x, y),
+                            Self::FlipHorizontal => (w - 1 - x, y),
+                            Self::Rotate180 => (w - 1 - x, h - 1 - y),
+                            Self::FlipVertical => (x, h - 1 - y),
+                            Self::Transpose => (y, x),
+                            Self::Rotate90 => (y, h - 1 - x),
+                            Self::Transverse => (w - 1 - y, h - 1 - x),
+                            Self::Rotate270 => (w - 1 - y, x),
+                        };
+                        target[y * out_w + x] = source[sy * w + sx];
+                    }
+                }
             }
         }
         (out_w as u32, out_h as u32, out)
@@ -241,9 +242,31 @@ mod tests {
 
     #[test]
     fn turns_back_and_forth() {
-        let data: Vec<u8> = (0..6).collect();
-        let (w, h, turned) = Orientation::Rotate90.apply(3, 2, 1, data.clone());
-        assert_eq!((w, h, turned.as_slice()), (2, 3, &[3, 0, 4, 1, 5, 2][..]));
-        assert_eq!(Orientation::Rotate270.apply(w, h, 1, turned), (3, 2, data));
+        let pixels = |values: [u8; 6]| values.map(|v| [v, v, v]).as_flattened().to_vec();
+        let data = pixels([0, 1, 2, 3, 4, 5]);
+        let (w, h, turned) = Orientation::Rotate90.apply(3, 2, data.clone());
+        assert_eq!((w, h, &turned), (2, 3, &pixels([3, 0, 4, 1, 5, 2])));
+        assert_eq!(Orientation::Rotate270.apply(w, h, turned), (3, 2, data));
+    }
+
+    #[test]
+    fn large_images_turn_tile_by_tile() {
+        let (w, h) = (70_usize, 45_usize);
+        let data: Vec<u8> = (0..w * h)
+            .flat_map(|i| [i as u8, (i >> 8) as u8, 7])
+            .collect();
+        for (there, back) in [
+            (Orientation::Rotate90, Orientation::Rotate270),
+            (Orientation::Transpose, Orientation::Transpose),
+            (Orientation::Transverse, Orientation::Transverse),
+            (Orientation::FlipVertical, Orientation::FlipVertical),
+        ] {
+            let (tw, th, turned) = there.apply(w as u32, h as u32, data.clone());
+            assert_ne!(turned, data);
+            assert_eq!(
+                back.apply(tw, th, turned),
+                (w as u32, h as u32, data.clone())
+            );
+        }
     }
 }

@@ -163,7 +163,7 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<RgbImage> {
         Pixels::Rgb(data) => data,
         Pixels::Rgba(data) => flatten(&data, options.alpha),
     };
-    let (width, height, data) = orientation.apply(width, height, 3, rgb);
+    let (width, height, data) = orientation.apply(width, height, rgb);
     RgbImage::new(width, height, data)
 }
 

@@ -57,3 +57,50 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
         orientation: header.orientation,
     })
 }
+
+#[cfg(all(test, feature = "jpeg"))]
+mod tests {
+    use super::*;
+    use crate::image::Limits;
+
+    fn worst(name: &str) -> u8 {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/goldens/inputs/");
+        let bytes = std::fs::read(format!("{folder}{name}")).unwrap();
+        let input = Input {
+            bytes: &bytes,
+            limits: &Limits::default(),
+            deadline: None,
+        };
+        let pixels = |decoded: Decoded| match decoded.pixels {
+            Pixels::Rgb(data) | Pixels::Rgba(data) => data,
+        };
+        let exact = pixels(super::super::jpeg::decode(input).unwrap());
+        let close = pixels(decode(input).unwrap());
+        assert_eq!(exact.len(), close.len(), "{name}");
+        exact
+            .iter()
+            .zip(&close)
+            .map(|(a, b)| a.abs_diff(*b))
+            .max()
+            .unwrap_or(0)
+    }
+
+    #[test]
+    fn is_within_five_levels_of_mozjpeg() {
+        for name in [
+            "j444.jpg",
+            "j444_prog.jpg",
+            "j422.jpg",
+            "j422_prog.jpg",
+            "j420.jpg",
+            "j420_prog.jpg",
+            "j411.jpg",
+            "jgray.jpg",
+            "jrgb.jpg",
+            "jcmyk.jpg",
+            "jycck.jpg",
+        ] {
+            assert!(worst(name) <= 5, "{name}: {}", worst(name));
+        }
+    }
+}
