@@ -17,6 +17,9 @@ pub(super) struct JpegHeader {
     /// Several scans build the picture, so that all coefficients are held at once.
     pub(super) progressive: bool,
     pub(super) orientation: Orientation,
+    /// Where the first scan's marker ends.
+    #[cfg(feature = "jpeg-pure")]
+    pub(super) scan: usize,
 }
 
 impl JpegHeader {
@@ -86,6 +89,8 @@ impl JpegHeader {
             components,
             progressive: matches!(marker, 0xc2 | 0xc6 | 0xca | 0xce),
             orientation: Orientation::from_metadata(Some(&exif), xmp),
+            #[cfg(feature = "jpeg-pure")]
+            scan: at,
         })
     }
 }

@@ -1,11 +1,13 @@
 //! JPEG in pure Rust: up to 5 levels off Pillow, for builds without a C compiler.
 
-use zune_core::bytestream::ZCursor;
+use std::cell::Cell;
+
 use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
 use super::jpeg_header::JpegHeader;
+use super::reader::{Met, PieceReader};
 use super::{Decoded, Input, Pixels, gray_to_rgb};
 use crate::error::{Error, Result};
 use crate::image::Format;
@@ -33,12 +35,25 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
         .set_max_width(width as usize)
         .set_max_height(height as usize)
         .jpeg_set_out_colorspace(space);
-    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(input.bytes), options);
+    // The decoder fills up what is missing; a file without its end marker is refused here.
+    if !input.bytes[header.scan..]
+        .windows(2)
+        .any(|pair| pair == [0xff, 0xd9])
+    {
+        return Err(input.truncated(Format::Jpeg));
+    }
+    let met = Cell::new(Met::default());
+    let mut decoder = JpegDecoder::new_with_options(PieceReader::new(input, &met), options);
     let malformed = |message: String| Error::Malformed {
         format: Format::Jpeg,
         message,
     };
-    let data = decoder.decode().map_err(|e| malformed(format!("{e:?}")))?;
+    let data = decoder.decode().map_err(|error| match met.get() {
+        Met::Deadline => Error::TimeLimit {
+            limit: input.limits.max_time,
+        },
+        _ => malformed(format!("{error:?}")),
+    })?;
     if data.len() != width as usize * height as usize * channels {
         return Err(malformed(format!(
             "{} bytes for {width}x{height}",
