@@ -109,6 +109,44 @@ fn equals_the_torchvision_classes() {
     assert!(checked >= 40, "{checked}");
 }
 
+/// mlx-vlm's own classes: Pillow's pixels, its own rescaling; the tower's picture uncut. It
+/// fails on one pixel, and takes a picture 3 pixels high for channels.
+#[test]
+fn equals_mlx_vlm() {
+    let goldens = golden("processors_13.0.0.json");
+    let mut checked = 0;
+    for (name, processors) in goldens["images"].as_object().unwrap() {
+        if name == "synth:1x1:1" || name == "synth:500x3:1" {
+            continue;
+        }
+        let image = image(name);
+        let processor = Gemma4ImageProcessor::default().with_rescale(Rescale::MlxVlm);
+        let unified = processor
+            .with_layout(Gemma4Layout::Unified)
+            .prepare(&image)
+            .unwrap();
+        check(
+            &unified,
+            &processors["mlxvlm_gemma4_unified_280"],
+            &format!("{name}, mlx-vlm"),
+        );
+
+        let tower = processor.prepare(&image).unwrap();
+        let (w, h) = (tower.width(), tower.height());
+        let mut planes = vec![0.0; 3 * w * h];
+        for (i, value) in tower.pixel_values.iter().enumerate() {
+            let [column, row] = tower.positions[i / 768].map(|v| v as usize);
+            let (dy, dx, channel) = (i % 768 / 48, i % 48 / 3, i % 3);
+            planes[(channel * h + row * 16 + dy) * w + column * 16 + dx] = *value;
+        }
+        let expected = &processors["mlxvlm_gemma4_280"];
+        assert_eq!(json!([1, 3, h, w]), expected["shape"], "{name}");
+        assert_eq!(sha256_f32(&planes), expected["sha256_f32le"], "{name}");
+        checked += 1;
+    }
+    assert_eq!(checked, 10);
+}
+
 #[test]
 fn sizes_equal_transformers_for_every_budget() {
     let goldens = golden("sizes.json");

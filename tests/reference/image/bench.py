@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Times prefill-media-preprocess and its peers in one run, in alternating rounds, best of all rounds.
 
+Ratios are of processor time, on one thread each; of wall time for several threads.
+
 Needs pillow, numpy, torch, torchvision and transformers; hf-processors-rs if it is importable.
 Build first: cargo build --release -p prefill-media-preprocess --example bench_peer
 Usage: bench.py [ROUNDS]
@@ -41,26 +43,31 @@ def ours(**command):
 
 def timed(function):
     def run():
-        start = time.perf_counter()
+        wall, cpu = time.perf_counter(), time.process_time()
         function()
-        return time.perf_counter() - start
+        return time.perf_counter() - wall, time.process_time() - cpu
 
     return run
 
 
 def race(title, base, runners):
     """Runs each once a round, in turn; prints best times and how many times faster than `base`."""
-    best = {name: float("inf") for name in runners}
+    best = {name: (float("inf"), float("inf")) for name in runners}
     for _ in range(ROUNDS):
         for name, run in runners.items():
-            best[name] = min(best[name], run())
+            best[name] = tuple(map(min, best[name], run()))
     print(f"\n{title}")
-    for name, seconds in best.items():
-        print(f"  {name:34} {seconds * 1e3:9.2f} ms   {best[base] / seconds:6.2f} x {base}")
+    for name, (wall, cpu) in best.items():
+        ratios = f"{best[base][1] / cpu:6.2f} x {base}" if "threads" not in name else f"({best[base][0] / wall:.2f} x by wall time)"
+        print(f"  {name:32} wall {wall * 1e3:8.2f} ms  cpu {cpu * 1e3:8.2f} ms  {ratios}")
 
 
 def peer(**command):
-    return lambda: ours(**command)["seconds"]
+    def run():
+        answer = ours(**command)
+        return answer["wall"], answer["cpu"]
+
+    return run
 
 
 def photo(w, h):
@@ -119,6 +126,8 @@ def main():
             except Exception as error:
                 print("hf-processors-rs left out:", type(error).__name__, error)
             race(f"JPEG bytes of {w}x{h} to Qwen3-VL patches", "transformers, Pillow", runners)
+    with open(f"/proc/{PEER.pid}/status") as status:
+        print("\npeak memory of our side, all of the above:", next(line for line in status if "VmHWM" in line).strip())
     PEER.stdin.close()
 
 

@@ -80,7 +80,7 @@ mod tests {
 
     fn worst(name: &str) -> u8 {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/goldens/inputs/");
-        let bytes = std::fs::read(format!("{folder}{name}")).unwrap();
+        let bytes = std::fs::read(format!("{folder}{name}")).expect("a golden");
         let input = Input {
             bytes: &bytes,
             limits: &Limits::default(),
@@ -89,8 +89,8 @@ mod tests {
         let pixels = |decoded: Decoded| match decoded.pixels {
             Pixels::Rgb(data) | Pixels::Rgba(data) => data,
         };
-        let exact = pixels(super::super::jpeg::decode(input).unwrap());
-        let close = pixels(decode(input).unwrap());
+        let exact = pixels(super::super::jpeg::decode(input).expect("a golden"));
+        let close = pixels(decode(input).expect("a golden"));
         assert_eq!(exact.len(), close.len(), "{name}");
         exact
             .iter()
