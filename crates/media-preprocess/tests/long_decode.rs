@@ -27,6 +27,7 @@ fn decoding_and_failing_like_pillow() {
         .status()
         .unwrap();
     assert!(status.success());
+    let mut surprises = Vec::new();
     let mut tally: BTreeMap<(String, bool, Verdict), usize> = BTreeMap::new();
     for line in fs::read_to_string(folder.join("cases.jsonl"))
         .unwrap()
@@ -43,16 +44,20 @@ fn decoding_and_failing_like_pillow() {
             Verdict::Same => true,
             // zune-jpeg inside the TIFF decoder.
             Verdict::Differs => name.ends_with("_jpeg.tif"),
-            // Pillow asks for a byte after the end code.
-            Verdict::Lenient => kind == "gif" && missing == 1,
-            // Without its end chunk; without the last row's padding; fax Group 3.
+            // All pixels are there; Pillow asks for the end code too.
+            Verdict::Lenient => kind == "gif" && missing <= 3,
+            // Without end chunk and checksums, the last row's padding, the link to a next page;
+            // fax Group 3, palettes.
             Verdict::Strict => {
-                name == "group3.tif"
-                    || (kind == "png" && missing <= 13)
+                matches!(name, "group3.tif" | "palette.tif")
+                    || (kind == "png" && missing <= 24)
                     || (kind == "bmp" && missing <= 3)
+                    || (kind == "tif" && missing <= 4)
             }
         };
-        assert!(allowed, "{verdict:?}: {name} less {missing} bytes");
+        if !allowed {
+            surprises.push(format!("{verdict:?}: {name} less {missing} bytes"));
+        }
         *tally
             .entry((kind.to_owned(), missing > 0, verdict))
             .or_default() += 1;
@@ -61,6 +66,7 @@ fn decoding_and_failing_like_pillow() {
     for ((kind, shortened, verdict), count) in &tally {
         println!("{kind}, shortened {shortened}, {verdict:?}: {count}");
     }
+    assert!(surprises.is_empty(), "{surprises:#?}");
 }
 
 /// How we and Pillow compare on one file.

@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::super::coeffs::Coefficients;
 
 /// Bits of the low half of a weight: 15, so that it is a non-negative i16.
+#[cfg(target_arch = "x86_64")]
 pub(super) const LOW_BITS: u32 = 15;
 
 /// A few neighbouring weights, packed for one kind of multiply-add.
@@ -17,12 +18,14 @@ pub(in super::super) trait Taps: Copy {
 }
 
 /// Two weights `high * 2^15 + low`, both low halves and both high halves packed as two i16.
+#[cfg(target_arch = "x86_64")]
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Pair {
     pub(super) low: i32,
     pub(super) high: i32,
 }
 
+#[cfg(target_arch = "x86_64")]
 impl Taps for Pair {
     const COUNT: usize = 2;
 
@@ -37,6 +40,7 @@ impl Taps for Pair {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
 impl Taps for [Pair; 2] {
     const COUNT: usize = 4;
 
@@ -130,7 +134,7 @@ impl<T: Taps> Packed<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
 
@@ -141,12 +145,9 @@ mod tests {
         ] {
             let pair = Pair::pack(|t| if t == 1 { k } else { 7 });
             assert_eq!((pair.high >> 16) * (1 << LOW_BITS) + (pair.low >> 16), k);
-            #[cfg(target_arch = "x86_64")]
-            {
-                let Digits(digits) = Digits::pack(|t| if t == 2 { k } else { -7 });
-                let [d0, d1, d2] = digits.map(|d| i32::from((d >> 16) as i8));
-                assert_eq!(d0 + d1 * 256 + d2 * 65_536, k);
-            }
+            let Digits(digits) = Digits::pack(|t| if t == 2 { k } else { -7 });
+            let [d0, d1, d2] = digits.map(|d| i32::from((d >> 16) as i8));
+            assert_eq!(d0 + d1 * 256 + d2 * 65_536, k);
         }
     }
 }
