@@ -22,7 +22,6 @@ pub(crate) use alpha::divide as divide_alpha;
 pub use backend::{Backend, PassOrder};
 use coeffs::Coefficients;
 pub use filter::Filter;
-use pass::Pass;
 pub use simd::Instructions;
 pub use view::ImageView;
 
@@ -71,7 +70,8 @@ impl Resizer {
     /// backend four channels are RGBA: colours are multiplied by alpha before and divided
     /// after, as Pillow does for that mode (except by [`Filter::Nearest`]).
     ///
-    /// Memory: the answer, the image between the passes, and for RGBA a copy of the source.
+    /// Memory: the answer, the weights, for each thread about 256 KiB between the passes, and for
+    /// RGBA a copy of the source.
     ///
     /// # Errors
     /// [`Error::EmptyImage`] if a target side is 0; [`Error::FilterUnsupported`] if the
@@ -121,21 +121,11 @@ impl Resizer {
             }
             Backend::Torchvision => false,
         };
-        let (horizontal, vertical) = (
-            horizontal.map(Pass::Horizontal),
-            vertical.map(Pass::Vertical),
-        );
-        let (first, second) = if vertical_first {
-            (vertical, horizontal)
-        } else {
-            (horizontal, vertical)
-        };
-        match (first, second) {
-            (Some(first), Some(second)) => {
-                let between = first.run(self, source);
-                second.run(self, first.output_view(source, &between))
-            }
-            (Some(pass), None) | (None, Some(pass)) => pass.run(self, source),
+        match (&horizontal, &vertical) {
+            (Some(h), Some(v)) if vertical_first => pass::vertical_first(self, source, h, v),
+            (Some(h), Some(v)) => pass::horizontal_first(self, source, h, v),
+            (Some(h), None) => pass::horizontal(self, source, h),
+            (None, Some(v)) => pass::vertical(self, source, v),
             (None, None) => source.data.to_vec(),
         }
     }

@@ -193,13 +193,14 @@ fn pair_masks(c: i8) -> [__m256i; 2] {
 pub(super) fn vertical(
     source: &[u8],
     row_len: usize,
+    base: usize,
     first: usize,
     weights: &Packed<Pair>,
     out: &mut [u8],
 ) {
     let mut tail = Vec::new();
     for (out, window) in out.chunks_exact_mut(row_len).zip(&weights.windows[first..]) {
-        let rows = &source[window.start * row_len..][..window.len * row_len];
+        let rows = &source[(window.start - base) * row_len..][..window.len * row_len];
         let pairs = &weights.taps[window.taps.clone()];
         let whole = row_len / 32 * 32;
         for at in (0..whole).step_by(32) {

@@ -149,13 +149,14 @@ fn channel_mask(c: i8) -> __m512i {
 pub(super) fn vertical(
     source: &[u8],
     row_len: usize,
+    base: usize,
     first: usize,
     weights: &Packed<Digits>,
     out: &mut [u8],
 ) {
     let mut tail = Vec::new();
     for (out, window) in out.chunks_exact_mut(row_len).zip(&weights.windows[first..]) {
-        let rows = &source[window.start * row_len..][..window.len * row_len];
+        let rows = &source[(window.start - base) * row_len..][..window.len * row_len];
         let taps = &weights.taps[window.taps.clone()];
         let whole = row_len / 64 * 64;
         for at in (0..whole).step_by(64) {

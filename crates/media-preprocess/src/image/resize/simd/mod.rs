@@ -183,27 +183,34 @@ impl<'a> ColumnPass<'a> {
         }
     }
 
-    /// Resamples the columns of `source` into the rows of `out`, the first of which is
-    /// output row `first`.
-    pub(super) fn run(&self, source: &[u8], row_len: usize, first: usize, out: &mut [u8]) {
+    /// Resamples the columns of `source`, whose first row is row `base` of the image, into the
+    /// rows of `out`, the first of which is output row `first`.
+    pub(super) fn run(
+        &self,
+        source: &[u8],
+        row_len: usize,
+        base: usize,
+        first: usize,
+        out: &mut [u8],
+    ) {
         match self {
             Self::Scalar(coefficients) => {
-                scalar::vertical(source, row_len, first, coefficients, out);
+                scalar::vertical(source, row_len, base, first, coefficients, out);
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx2(weights) => {
                 // SAFETY: `new` chooses AVX2 only where the CPU has it.
-                unsafe { avx2::vertical(source, row_len, first, weights, out) }
+                unsafe { avx2::vertical(source, row_len, base, first, weights, out) }
             }
             #[cfg(target_arch = "x86_64")]
             Self::Avx512(weights) => {
                 // SAFETY: `new` chooses AVX-512 only where the CPU has it.
-                unsafe { avx512::vertical(source, row_len, first, weights, out) }
+                unsafe { avx512::vertical(source, row_len, base, first, weights, out) }
             }
             #[cfg(target_arch = "aarch64")]
             Self::Neon(weights) => {
                 // SAFETY: `new` chooses NEON only where the CPU has it.
-                unsafe { neon::vertical(source, row_len, first, weights, out) }
+                unsafe { neon::vertical(source, row_len, base, first, weights, out) }
             }
         }
     }

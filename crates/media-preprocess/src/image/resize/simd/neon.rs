@@ -134,6 +134,7 @@ unsafe fn pixel<const C: usize>(
 pub(super) fn vertical(
     source: &[u8],
     row_len: usize,
+    base: usize,
     first: usize,
     weights: &Packed<Whole<1>>,
     out: &mut [u8],
@@ -141,7 +142,7 @@ pub(super) fn vertical(
     let tables = [widen(0), widen(4), widen(8), widen(12)];
     let mut tail = Vec::new();
     for (out, window) in out.chunks_exact_mut(row_len).zip(&weights.windows[first..]) {
-        let rows = &source[window.start * row_len..][..window.len * row_len];
+        let rows = &source[(window.start - base) * row_len..][..window.len * row_len];
         let taps = &weights.taps[window.taps.clone()];
         let whole = row_len / 16 * 16;
         for at in (0..whole).step_by(16) {
