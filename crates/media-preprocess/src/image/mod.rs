@@ -7,7 +7,7 @@ pub mod gemma4;
 mod limits;
 pub(crate) mod patches;
 pub mod qwen;
-mod rescale;
+pub(crate) mod rescale;
 pub mod resize;
 mod rgb;
 pub(crate) mod steps;

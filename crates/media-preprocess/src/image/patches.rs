@@ -57,6 +57,28 @@ impl Cutter<'_> {
         });
     }
 
+    /// Cuts `frames` while `digest` runs, on another thread if there is more than one.
+    pub(crate) fn cut_and(
+        &self,
+        frames: &[&RgbImage],
+        digest: impl FnOnce() -> MediaDigest + Send,
+    ) -> (Vec<f32>, MediaDigest) {
+        let mut out = Vec::new();
+        if self.threads.get() == 1 {
+            self.cut(frames, &mut out);
+            return (out, digest());
+        }
+        let digest = std::thread::scope(|scope| {
+            let digest = scope.spawn(digest);
+            self.cut(frames, &mut out);
+            // It panics on nothing; if it did, so should we.
+            digest
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        (out, digest)
+    }
+
     /// Fills `out` with the bands from `first` on; a band is a row of patches or of blocks.
     fn bands(&self, frames: &[&RgbImage], first: usize, band_len: usize, out: &mut [f32]) {
         let patch = self.patch;
