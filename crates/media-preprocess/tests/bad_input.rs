@@ -133,6 +133,10 @@ fn limits_are_those_configured() {
         max_time: Duration::ZERO,
         ..Limits::default()
     };
+    assert!(matches!(
+        Animation::new(input("anim.png"), hasty),
+        Err(Error::TimeLimit { .. })
+    ));
     let options = DecodeOptions::default().with_limits(hasty);
     for name in [
         "rgba.png",

@@ -229,6 +229,7 @@ fn configurations_are_followed_or_refused() {
         json!({"size": {"height": 224, "width": 224}}),
         json!({"image_mean": [0.0, 0.0]}),
         json!({"patch_size": 100_000, "pooling_kernel_size": 100_000}),
+        json!({"patch_size": 128, "pooling_kernel_size": 3}),
         json!({"image_processor": 3}),
         json!([1, 2]),
     ] {

@@ -123,10 +123,10 @@ impl Gemma4ImageProcessor {
             max_soft_tokens: defaults.max_soft_tokens,
             steps: Steps::read(&mut block, defaults.steps)?,
         };
-        // Larger sizes are no checkpoint's, and would overflow what follows.
-        if processor.patch_size > 256 || processor.pooling > 16 {
-            let sizes = [processor.patch_size, processor.pooling];
-            let expected = "patches of at most 256 pixels, pooled by at most 16";
+        // Larger sizes are no checkpoint's; they would overflow what follows, and memory.
+        let sizes = [processor.patch_size, processor.pooling];
+        if sizes[0].saturating_mul(sizes[1]) > 256 {
+            let expected = "a product of at most 256 pixels";
             return Err(bad_value(
                 "patch_size, pooling_kernel_size",
                 &sizes[..].into(),

@@ -1,5 +1,7 @@
 //! APNG frames, drawn and disposed of as Pillow's `PngImagePlugin` does.
 
+use std::time::Instant;
+
 use png::{BitDepth, BlendOp, ColorType, Decoder, DecodingError, DisposeOp, FrameControl, Reader};
 use png::{OutputInfo, Transformations};
 
@@ -38,7 +40,13 @@ pub(super) fn look(bytes: Bytes, limits: &Limits) -> Result<Facts> {
         seconds: 0.0,
     };
     // Times lie between the frames' data, so that all must be read.
+    let deadline = Instant::now().checked_add(limits.max_time);
     while let Some((_, control)) = frames.read()? {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Error::TimeLimit {
+                limit: limits.max_time,
+            });
+        }
         facts.frames += 1;
         if let Some(control) = control {
             let unit = if control.delay_den == 0 {
