@@ -9,7 +9,7 @@ pub enum JpegBackend {
     /// mozjpeg, a descendant of libjpeg-turbo: Pillow's pixels exactly.
     MozJpeg {
         /// Whether its SIMD code was compiled in. On x86 that needs `nasm` when the crate
-        /// `mozjpeg-sys` is built; without, the same pixels take several times longer.
+        /// `mozjpeg-sys` is built; without, the same pixels take about twice as long.
         simd: bool,
     },
     /// zune-jpeg, pure Rust: up to 5 levels off Pillow.
