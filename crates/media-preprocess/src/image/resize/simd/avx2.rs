@@ -47,6 +47,25 @@ impl Sums {
     }
 }
 
+/// 16 bytes of each row: rows 0 and 1, and rows 2 and 3.
+///
+/// # Safety
+/// Each row must hold 16 bytes from `at` on.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_rows(rows: [&[u8]; ROWS], at: usize) -> (__m256i, __m256i) {
+    // SAFETY: the caller's promise.
+    let [a, b, c, d] = unsafe {
+        [
+            load16(rows[0], at),
+            load16(rows[1], at),
+            load16(rows[2], at),
+            load16(rows[3], at),
+        ]
+    };
+    (_mm256_set_m128i(b, a), _mm256_set_m128i(d, c))
+}
+
 /// # Safety
 /// `bytes` must hold 16 bytes from `at` on.
 #[inline]
@@ -133,27 +152,27 @@ unsafe fn pixel<const C: usize>(
 ) -> (__m256i, __m256i) {
     let (mut upper, mut lower) = (Sums::half(), Sums::half());
     let mut at = window.start * C;
-    let taps = &weights.taps[window.taps.clone()];
-    for (i, quad) in taps.iter().enumerate() {
-        // SAFETY: a quad begins inside the row, by the invariant of `Packed`; so its
-        // 16 bytes end before `input * C + SLACK`.
-        let [a, b, c, d] = unsafe {
-            [
-                load16(rows[0], at),
-                load16(rows[1], at),
-                load16(rows[2], at),
-                load16(rows[3], at),
-            ]
-        };
-        let (ab, cd) = (_mm256_set_m128i(b, a), _mm256_set_m128i(d, c));
+    let Some((last, whole)) = weights.taps[window.taps.clone()].split_last() else {
+        return (upper.shifted(), lower.shifted());
+    };
+    for quad in whole {
+        // SAFETY: a quad begins inside the row, by the invariant of `Packed`; so its 16 bytes
+        // end before `input * C + SLACK`.
+        let (ab, cd) = unsafe { load_rows(rows, at) };
         upper.add(_mm256_shuffle_epi8(ab, masks[0]), quad[0]);
         lower.add(_mm256_shuffle_epi8(cd, masks[0]), quad[0]);
-        if i + 1 == taps.len() && matches!(window.len % 4, 1 | 2) {
-            break; // the second pair is beyond the window
-        }
         upper.add(_mm256_shuffle_epi8(ab, masks[1]), quad[1]);
         lower.add(_mm256_shuffle_epi8(cd, masks[1]), quad[1]);
         at += 4 * C;
+    }
+    // SAFETY: as above.
+    let (ab, cd) = unsafe { load_rows(rows, at) };
+    upper.add(_mm256_shuffle_epi8(ab, masks[0]), last[0]);
+    lower.add(_mm256_shuffle_epi8(cd, masks[0]), last[0]);
+    if !matches!(window.len % 4, 1 | 2) {
+        // Otherwise the second pair is beyond the window.
+        upper.add(_mm256_shuffle_epi8(ab, masks[1]), last[1]);
+        lower.add(_mm256_shuffle_epi8(cd, masks[1]), last[1]);
     }
     (upper.shifted(), lower.shifted())
 }
