@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_loadu_si128, _mm256_add_epi32, _mm256_broadcastsi128_si256,
-    _mm256_madd_epi16, _mm256_packs_epi32, _mm256_packus_epi16, _mm256_set_m128i,
-    _mm256_set1_epi32, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_slli_epi32,
-    _mm256_srai_epi32, _mm256_unpackhi_epi8, _mm256_unpacklo_epi8,
+    _mm256_loadu_si256, _mm256_madd_epi16, _mm256_packs_epi32, _mm256_packus_epi16,
+    _mm256_set_m128i, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_shuffle_epi8,
+    _mm256_slli_epi32, _mm256_srai_epi32, _mm256_unpackhi_epi8, _mm256_unpacklo_epi8,
 };
 
 use super::super::coeffs::PRECISION_BITS;
@@ -73,12 +73,6 @@ pub(super) unsafe fn load16(bytes: &[u8], at: usize) -> __m128i {
     debug_assert!(at + 16 <= bytes.len());
     // SAFETY: the caller's promise; the load needs no alignment.
     unsafe { _mm_loadu_si128(bytes.as_ptr().add(at).cast()) }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn load32(bytes: &[u8; 32]) -> __m256i {
-    bytemuck::cast(*bytes)
 }
 
 /// See [`RowPass::run`](super::RowPass::run); 3 or 4 channels.
@@ -244,15 +238,22 @@ pub(super) fn vertical(
 #[inline]
 #[target_feature(enable = "avx2")]
 fn block(rows: &[u8], row_len: usize, at: usize, pairs: &[Pair]) -> __m256i {
+    let count = rows.len() / row_len;
+    // What the loads below rely on.
+    assert!(at + 32 <= row_len && pairs.len() * 2 <= count + 1);
     let zero = _mm256_setzero_si256();
     let mut sums = [Sums::half(); 4];
-    for (two, pair) in rows.chunks(2 * row_len).zip(pairs) {
-        let a = two[at..].first_chunk().map_or(zero, |c| load32(c));
-        // An odd last row is paired with anything, under a weight of 0.
-        let b = two
-            .get(row_len + at..)
-            .and_then(|b| b.first_chunk())
-            .map_or(a, |c| load32(c));
+    for (i, pair) in pairs.iter().enumerate() {
+        // An odd last row is paired with itself, under a weight of 0.
+        let (first, second) = (2 * i, (2 * i + 1).min(count - 1));
+        // SAFETY: both rows are among `count`, and 32 bytes from `at` on are in a row.
+        let (a, b) = unsafe {
+            let start = rows.as_ptr().add(at);
+            (
+                _mm256_loadu_si256(start.add(first * row_len).cast()),
+                _mm256_loadu_si256(start.add(second * row_len).cast()),
+            )
+        };
         let (low, high) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
         sums[0].add(_mm256_unpacklo_epi8(low, zero), *pair);
         sums[1].add(_mm256_unpackhi_epi8(low, zero), *pair);

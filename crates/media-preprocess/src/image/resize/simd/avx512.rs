@@ -2,9 +2,10 @@
 
 use std::arch::x86_64::{
     __m512i, _mm512_add_epi32, _mm512_broadcast_i32x4, _mm512_castsi128_si512, _mm512_dpbusd_epi32,
-    _mm512_inserti32x4, _mm512_packs_epi32, _mm512_packus_epi16, _mm512_set1_epi32,
-    _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_slli_epi32, _mm512_srai_epi32,
-    _mm512_unpackhi_epi8, _mm512_unpackhi_epi16, _mm512_unpacklo_epi8, _mm512_unpacklo_epi16,
+    _mm512_inserti32x4, _mm512_loadu_si512, _mm512_packs_epi32, _mm512_packus_epi16,
+    _mm512_set1_epi32, _mm512_setzero_si512, _mm512_shuffle_epi8, _mm512_slli_epi32,
+    _mm512_srai_epi32, _mm512_unpackhi_epi8, _mm512_unpackhi_epi16, _mm512_unpacklo_epi8,
+    _mm512_unpacklo_epi16,
 };
 
 use super::super::coeffs::PRECISION_BITS;
@@ -181,14 +182,17 @@ pub(super) fn vertical(
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
 fn block(rows: &[u8], row_len: usize, at: usize, taps: &[Digits]) -> __m512i {
-    let zero = _mm512_setzero_si512();
+    let count = rows.len() / row_len;
+    // What the loads below rely on.
+    assert!(at + 64 <= row_len && taps.len() * 4 <= count + 3);
     let mut sums = [Sums::half(); 4];
-    for (four, digits) in rows.chunks(4 * row_len).zip(taps) {
-        let mut lines = [zero; 4];
-        for (line, row) in lines.iter_mut().zip(four.chunks_exact(row_len)) {
-            *line = row[at..]
-                .first_chunk::<64>()
-                .map_or(zero, |bytes| bytemuck::cast(*bytes));
+    for (i, digits) in taps.iter().enumerate() {
+        let mut lines = [_mm512_setzero_si512(); 4];
+        for (r, line) in lines.iter_mut().enumerate() {
+            // Beyond the window any row will do, under a weight of 0.
+            let row = (4 * i + r).min(count - 1);
+            // SAFETY: the row is one of `count`, and 64 bytes from `at` on are in it.
+            *line = unsafe { _mm512_loadu_si512(rows.as_ptr().add(row * row_len + at).cast()) };
         }
         let [a, b, c, d] = lines;
         let (ab, cd) = (_mm512_unpacklo_epi8(a, b), _mm512_unpacklo_epi8(c, d));
