@@ -7,15 +7,19 @@ use sha2::{Digest as _, Sha256};
 /// Begins every digest: a change of what is hashed, or how, changes it.
 const VERSION_TAG: &[u8] = b"prefill.media.v1\0";
 
-/// SHA-256 over a version tag, the kind and the *prepared* input: the tensor that the
-/// encoder is given, its shape, and its positions or grid.
+/// SHA-256 over a version tag, the kind and the *prepared* input: the tensor that the encoder
+/// is given, its shape, and its positions or grid.
 ///
 /// Two files that prepare to the same pixels share a digest; another decoder, filter or
 /// budget that gives other pixels does not. Padding is not part of it.
 ///
-/// The bytes hashed, all integers little endian: the tag, then for each tensor in turn
-/// its name and a zero byte, its rank as u64, its sizes as u64, its elements (f32 or i64).
-/// The kind is the first entry, as a name with no tensor.
+/// The tensor of an image or video enters in a shorter form that determines it to the bit:
+/// the bytes of the resized frames, the f32 that each byte value becomes, and how they are
+/// cut: a quarter of the bytes of the f32, or an eighth.
+///
+/// The bytes hashed, all integers little endian: the tag, the kind and a zero byte, then for
+/// each array in turn its name and a zero byte, its rank as u64, its sizes as u64, its
+/// elements (u8, f32 or i64).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MediaDigest(pub [u8; 32]);
 
@@ -70,6 +74,12 @@ impl DigestWriter {
                 self.0.update(value.to_le_bytes());
             }
         }
+    }
+
+    pub(crate) fn u8s(&mut self, name: &str, shape: &[usize], values: &[u8]) {
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len());
+        self.header(name, shape);
+        self.0.update(values);
     }
 
     pub(crate) fn i64s(

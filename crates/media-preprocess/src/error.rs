@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "image")]
 use crate::image::Format;
+#[cfg(feature = "image")]
+use crate::image::resize::{Backend, Filter};
 
 /// The result of everything fallible in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -20,6 +23,7 @@ pub enum Error {
     },
 
     /// The format is known, but its decoder was left out of this build.
+    #[cfg(feature = "image")]
     #[error("{format} is not in this build: turn on the feature `{feature}`")]
     FormatDisabled {
         /// The format found.
@@ -29,6 +33,7 @@ pub enum Error {
     },
 
     /// The file breaks the rules of its format.
+    #[cfg(feature = "image")]
     #[error("malformed {format}: {message}")]
     Malformed {
         /// The format found.
@@ -38,6 +43,7 @@ pub enum Error {
     },
 
     /// The file ends before its last pixel.
+    #[cfg(feature = "image")]
     #[error("truncated {format}: the {bytes} bytes end before the picture does")]
     Truncated {
         /// The format found.
@@ -47,6 +53,7 @@ pub enum Error {
     },
 
     /// The file is valid, but uses something that has no decoder here.
+    #[cfg(feature = "image")]
     #[error("{format} with {what} is not supported")]
     Unsupported {
         /// The format found.
@@ -97,6 +104,16 @@ pub enum Error {
         found: usize,
     },
 
+    /// A filter that the resize backend doesn't have.
+    #[cfg(feature = "image")]
+    #[error("the {backend:?} backend has no {filter:?} filter")]
+    FilterUnsupported {
+        /// The filter asked for.
+        filter: Filter,
+        /// The backend asked for.
+        backend: Backend,
+    },
+
     /// The size rule of the model family has no answer for this image.
     #[error("{family} cannot take an image of {width}x{height}: {reason}")]
     ImageSize {
@@ -108,6 +125,33 @@ pub enum Error {
         height: u64,
         /// Which rule, with its numbers.
         reason: String,
+    },
+
+    /// A video has too few frames for the rule that samples it, or for the model.
+    #[error("a video of {found} frames, where {wanted} are needed")]
+    TooFewFrames {
+        /// How many there are.
+        found: usize,
+        /// How many are needed.
+        wanted: usize,
+    },
+
+    /// A frame beyond the last was asked for.
+    #[error("frame {index} of a video of {frames}")]
+    FrameIndex {
+        /// The index, from 0.
+        index: usize,
+        /// How many there are.
+        frames: usize,
+    },
+
+    /// A frame has another size than the first.
+    #[error("a frame of {found:?} pixels in a video of {expected:?}")]
+    FrameSize {
+        /// Width and height of the first frame.
+        expected: (u32, u32),
+        /// Width and height of this one.
+        found: (u32, u32),
     },
 
     /// A processor configuration holds a key that is not known here: it may change
@@ -136,6 +180,26 @@ pub enum Error {
         value: String,
         /// What would be accepted.
         expected: String,
+    },
+
+    /// A program that this needs can't be started.
+    #[error("the program `{program}` could not be started: {source}")]
+    Program {
+        /// Its name or path.
+        program: String,
+        /// The system's words.
+        source: std::io::Error,
+    },
+
+    /// A program failed.
+    #[error("`{program}` failed ({status}): {message}")]
+    ProgramFailed {
+        /// Its name or path.
+        program: String,
+        /// Its exit status.
+        status: String,
+        /// The end of what it wrote to its standard error.
+        message: String,
     },
 
     /// A file that isn't JSON.

@@ -1,11 +1,21 @@
-//! Bytes of images to exact model input. No MLX: the outputs are plain buffers with
-//! documented shapes.
+//! Bytes of images and videos to the exact input of multimodal models. No MLX: the outputs are
+//! plain buffers with documented shapes.
 //!
-//! - [`image::decode`]: the bytes of a file to RGB, as Pillow decodes, orients and converts.
-//! - [`image::resize`]: Pillow's 8-bit resampling, byte for byte.
-//! - [`image::Gemma4ImageProcessor`]: patches, positions and soft-token count for the
-//!   vision tower of Gemma 4.
+//! - [`image::decode`]: the bytes of a file to RGB, as Pillow decodes, orients and converts;
+//!   [`image::Limits`] bound what a file may ask for.
+//! - [`image::resize`]: Pillow's 8-bit resampling, byte for byte, for a named pass order, and
+//!   torchvision's.
+//! - [`image::Gemma4ImageProcessor`], [`image::QwenImageProcessor`]: patches, positions or grid
+//!   and soft-token count, configured by the checkpoint.
+//! - [`video::FrameSource`] and what implements it, [`video::Gemma4VideoProcessor`],
+//!   [`video::QwenVideoProcessor`].
 //! - [`MediaDigest`]: what names a prepared medium in a cache.
+//!
+//! "Exact" names its reference, since the references differ: the pass order of a Pillow
+//! version ([`image::resize::PassOrder`]), the resize ([`image::resize::Backend`]), the
+//! arithmetic from byte to f32 ([`image::Rescale`]), what becomes of transparency
+//! ([`image::AlphaPolicy`]), the rules for video ([`video::VideoRules`]). The README's table
+//! says for each format and mode how exact it is, and by which evidence.
 //!
 //! ```
 //! use prefill_media_preprocess::image::{DecodeOptions, Gemma4ImageProcessor, decode};
@@ -19,11 +29,21 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! What it does not do: write files, apply colour profiles, decode HEIC, AVIF, palette TIFF or
+//! Qwen2-VL video, choose a configuration for you (Qwen's bounds on pixels have no default),
+//! build prompts, or run models.
 
+#[cfg_attr(
+    not(feature = "image"),
+    allow(dead_code, reason = "what is hashed is optional")
+)]
 mod digest;
 mod error;
 #[cfg(feature = "image")]
 pub mod image;
+#[cfg(feature = "video")]
+pub mod video;
 
 pub use digest::MediaDigest;
 pub use error::{Error, Result};

@@ -1,4 +1,5 @@
 //! Decoding against `exif_transpose` and `convert('RGB')` of Pillow 13.0.0.
+#![allow(clippy::unwrap_used, reason = "a panic is the report")]
 
 mod support;
 
@@ -10,7 +11,7 @@ fn every_golden_file_decodes_to_pillows_bytes() {
     let goldens = golden("decoded.json");
     let mut checked = 0;
     for (name, expected) in goldens["files"].as_object().unwrap() {
-        if !(name.ends_with(".png") || name.ends_with(".jpg")) {
+        if false {
             continue;
         }
         let bytes = input(name);

@@ -1,9 +1,10 @@
 //! Resizing against Pillow 13.0.0, 12.3.0 and 11.3.0.
+#![allow(clippy::unwrap_used, reason = "a panic is the report")]
 
 mod support;
 
-use prefill_media_preprocess::image::resize::{ImageView, PassOrder, Resizer};
-use support::{golden, image, sha256, synth};
+use prefill_media_preprocess::image::resize::{Backend, ImageView, PassOrder, Resizer};
+use support::{check_resize_case, golden, golden_path, image, sha256, synth};
 
 fn check(version: &str, pass_order: PassOrder) {
     let goldens = golden(&format!("resize_{version}.json"));
@@ -19,7 +20,7 @@ fn check(version: &str, pass_order: PassOrder) {
         };
         let source = ImageView::new(w, h, 3, &pixels).unwrap();
         let resizer = Resizer {
-            pass_order,
+            backend: Backend::Pillow(pass_order),
             ..Resizer::default()
         };
         let out = resizer
@@ -42,4 +43,13 @@ fn bicubic_equals_pillow_12_3() {
 #[test]
 fn bicubic_equals_pillow_11() {
     check("11.3.0", PassOrder::V11);
+}
+
+#[test]
+fn every_filter_and_mode_equals_pillow_and_torchvision() {
+    let lines = std::fs::read_to_string(golden_path("resize_cases_13.0.0.jsonl")).unwrap();
+    assert_eq!(lines.lines().count(), 180);
+    for line in lines.lines() {
+        check_resize_case(&serde_json::from_str(line).unwrap());
+    }
 }

@@ -26,6 +26,7 @@ const INERT: &[&str] = &[
     "return_metadata",
     "return_tensors",
     "transformers_version",
+    "video_metadata",
 ];
 
 /// Steps that no supported family takes: refused unless off.

@@ -47,6 +47,14 @@ impl Orientation {
         orientation_tag(exif).map_or(Self::Upright, Self::from_tag)
     }
 
+    /// The orientation by EXIF, or, where that has none, by XMP, as Pillow looks for it.
+    pub(crate) fn from_metadata(exif: Option<&[u8]>, xmp: Option<&[u8]>) -> Self {
+        let by_exif = exif.and_then(orientation_tag);
+        by_exif
+            .or_else(|| xmp_orientation(xmp?))
+            .map_or(Self::Upright, Self::from_tag)
+    }
+
     fn swaps_sides(self) -> bool {
         matches!(
             self,
@@ -54,34 +62,35 @@ impl Orientation {
         )
     }
 
-    /// Turns pixels of `channels` bytes; gives the new width, height and pixels.
-    pub(crate) fn apply(
-        self,
-        width: u32,
-        height: u32,
-        channels: usize,
-        data: Vec<u8>,
-    ) -> (u32, u32, Vec<u8>) {
+    /// Turns an RGB image; gives the new width, height and pixels.
+    pub(crate) fn apply(self, width: u32, height: u32, data: Vec<u8>) -> (u32, u32, Vec<u8>) {
+        /// Side of the squares in which pixels are moved, so that both sides stay in cache.
+        const TILE: usize = 32;
         if self == Self::Upright {
             return (width, height, data);
         }
         let (w, h) = (width as usize, height as usize);
         let (out_w, out_h) = if self.swaps_sides() { (h, w) } else { (w, h) };
-        let mut out = Vec::with_capacity(data.len());
-        for y in 0..out_h {
-            for x in 0..out_w {
-                let (sx, sy) = match self {
-                    Self::Upright => (x, y),
-                    Self::FlipHorizontal => (w - 1 - x, y),
-                    Self::Rotate180 => (w - 1 - x, h - 1 - y),
-                    Self::FlipVertical => (x, h - 1 - y),
-                    Self::Transpose => (y, x),
-                    Self::Rotate90 => (y, h - 1 - x),
-                    Self::Transverse => (w - 1 - y, h - 1 - x),
-                    Self::Rotate270 => (w - 1 - y, x),
-                };
-                let at = (sy * w + sx) * channels;
-                out.extend_from_slice(&data[at..at + channels]);
+        let source = data.as_chunks::<3>().0;
+        let mut out = vec![0; data.len()];
+        let target = out.as_chunks_mut::<3>().0;
+        for top in (0..out_h).step_by(TILE) {
+            for left in (0..out_w).step_by(TILE) {
+                for y in top..(top + TILE).min(out_h) {
+                    for x in left..(left + TILE).min(out_w) {
+                        let (sx, sy) = match self {
+                            Self::Upright => (x, y),
+                            Self::FlipHorizontal => (w - 1 - x, y),
+                            Self::Rotate180 => (w - 1 - x, h - 1 - y),
+                            Self::FlipVertical => (x, h - 1 - y),
+                            Self::Transpose => (y, x),
+                            Self::Rotate90 => (y, h - 1 - x),
+                            Self::Transverse => (w - 1 - y, h - 1 - x),
+                            Self::Rotate270 => (w - 1 - y, x),
+                        };
+                        target[y * out_w + x] = source[sy * w + sx];
+                    }
+                }
             }
         }
         (out_w as u32, out_h as u32, out)
@@ -129,6 +138,17 @@ fn orientation_tag(exif: &[u8]) -> Option<u16> {
         }
     }
     None
+}
+
+/// The digit after the first `tiff:Orientation="` or `tiff:Orientation>` that has one.
+fn xmp_orientation(xmp: &[u8]) -> Option<u16> {
+    const NAME: &[u8] = b"tiff:Orientation";
+    xmp.windows(NAME.len() + 3).find_map(|window| {
+        let ([b'=', b'"', digit] | [b'>', digit, _]) = window.strip_prefix(NAME)? else {
+            return None;
+        };
+        digit.is_ascii_digit().then(|| u16::from(digit - b'0'))
+    })
 }
 
 #[cfg(test)]
@@ -185,6 +205,30 @@ mod tests {
     }
 
     #[test]
+    fn xmp_speaks_where_exif_is_silent() {
+        let attribute = br#"<rdf:Description tiff:Orientation="6"/>"#;
+        let element = b"<tiff:Orientation>3</tiff:Orientation>";
+        assert_eq!(
+            Orientation::from_metadata(None, Some(attribute)),
+            Orientation::Rotate90
+        );
+        assert_eq!(
+            Orientation::from_metadata(Some(b"?"), Some(element)),
+            Orientation::Rotate180
+        );
+        let exif = block(true, 3, [8, 0, 0, 0]);
+        assert_eq!(
+            Orientation::from_metadata(Some(&exif), Some(element)),
+            Orientation::Rotate270
+        );
+        let none = b"tiff:Orientation tiff:Orientation=6 tiff:Orientation=\"";
+        assert_eq!(
+            Orientation::from_metadata(None, Some(none)),
+            Orientation::Upright
+        );
+    }
+
+    #[test]
     fn truncated_and_hostile_blocks_are_upright() {
         let whole = block(true, 3, [6, 0, 0, 0]);
         for len in 0..whole.len() - 2 {
@@ -198,9 +242,31 @@ mod tests {
 
     #[test]
     fn turns_back_and_forth() {
-        let data: Vec<u8> = (0..6).collect();
-        let (w, h, turned) = Orientation::Rotate90.apply(3, 2, 1, data.clone());
-        assert_eq!((w, h, turned.as_slice()), (2, 3, &[3, 0, 4, 1, 5, 2][..]));
-        assert_eq!(Orientation::Rotate270.apply(w, h, 1, turned), (3, 2, data));
+        let pixels = |values: [u8; 6]| values.map(|v| [v, v, v]).as_flattened().to_vec();
+        let data = pixels([0, 1, 2, 3, 4, 5]);
+        let (w, h, turned) = Orientation::Rotate90.apply(3, 2, data.clone());
+        assert_eq!((w, h, &turned), (2, 3, &pixels([3, 0, 4, 1, 5, 2])));
+        assert_eq!(Orientation::Rotate270.apply(w, h, turned), (3, 2, data));
+    }
+
+    #[test]
+    fn large_images_turn_tile_by_tile() {
+        let (w, h) = (70_usize, 45_usize);
+        let data: Vec<u8> = (0..w * h)
+            .flat_map(|i| [i as u8, (i >> 8) as u8, 7])
+            .collect();
+        for (there, back) in [
+            (Orientation::Rotate90, Orientation::Rotate270),
+            (Orientation::Transpose, Orientation::Transpose),
+            (Orientation::Transverse, Orientation::Transverse),
+            (Orientation::FlipVertical, Orientation::FlipVertical),
+        ] {
+            let (tw, th, turned) = there.apply(w as u32, h as u32, data.clone());
+            assert_ne!(turned, data);
+            assert_eq!(
+                back.apply(tw, th, turned),
+                (w as u32, h as u32, data.clone())
+            );
+        }
     }
 }

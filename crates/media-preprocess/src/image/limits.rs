@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::error::{Error, Result};
+
 /// Bounds on what is allocated or computed because a file says so.
 ///
 /// They are checked against the file's claims before anything is allocated.
@@ -24,5 +26,26 @@ impl Default for Limits {
             max_decoded_bytes: 1 << 30,
             max_time: Duration::from_secs(30),
         }
+    }
+}
+
+impl Limits {
+    /// Refuses a picture before anything is allocated for it. `bytes_per_pixel` counts what is
+    /// held at once: the output, and what the decoder keeps beside it.
+    pub(crate) fn check_size(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<()> {
+        if width == 0 || height == 0 {
+            return Err(Error::EmptyImage { width, height });
+        }
+        let check = |what, found: u64, limit| {
+            if found > limit {
+                Err(Error::Limit { what, found, limit })
+            } else {
+                Ok(())
+            }
+        };
+        let pixels = width.saturating_mul(height);
+        check("pixels", pixels, self.max_pixels)?;
+        let bytes = pixels.saturating_mul(bytes_per_pixel);
+        check("decoded bytes", bytes, self.max_decoded_bytes)
     }
 }

@@ -1,10 +1,12 @@
 //! The steps that all families share: resize, rescale, normalise.
 
+use std::borrow::Cow;
+
 use super::config::{Block, bad_value};
 use super::rescale::Table;
 use super::resize::{Filter, Resizer};
 use super::{Rescale, RgbImage};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// How an image of the right size is made, and how its bytes become f32.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,9 +59,36 @@ impl Steps {
         Ok(steps)
     }
 
-    /// The image at the target size.
-    pub(crate) fn resize(&self, image: &RgbImage, width: u32, height: u32) -> Result<RgbImage> {
-        image.resize(width, height, &self.resizer)
+    /// The image at its target size; or, with `do_resize` off, as it is if its sides are
+    /// multiples of `side`.
+    pub(crate) fn resize_or_check<'a>(
+        &self,
+        image: &'a RgbImage,
+        family: &'static str,
+        side: u32,
+        target: impl FnOnce() -> Result<(u32, u32)>,
+    ) -> Result<Cow<'a, RgbImage>> {
+        let (width, height) = (image.width(), image.height());
+        if self.do_resize {
+            let target = target()?;
+            if target == (width, height) {
+                return Ok(Cow::Borrowed(image));
+            }
+            return Ok(Cow::Owned(image.resize(
+                target.0,
+                target.1,
+                &self.resizer,
+            )?));
+        }
+        if width % side != 0 || height % side != 0 {
+            return Err(Error::ImageSize {
+                family,
+                width: width.into(),
+                height: height.into(),
+                reason: format!("without resizing both sides must be multiples of {side}"),
+            });
+        }
+        Ok(Cow::Borrowed(image))
     }
 
     /// The f32 of every byte value, by channel.

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use mozjpeg::{ColorSpace, Decompress};
 
+use super::cmyk::cmyk_channel;
 use super::jpeg_header::JpegHeader;
 use super::reader::{Met, PieceReader};
 use super::{Decoded, Input, Pixels, gray_to_rgb};
@@ -14,14 +15,6 @@ use crate::error::{Error, Result};
 use crate::image::Format;
 
 pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
-    if cfg!(panic = "abort") {
-        // libjpeg leaves a broken file by unwinding.
-        let what = "panic = \"abort\", under which a broken file would end the program,".to_owned();
-        return Err(Error::Unsupported {
-            format: Format::Jpeg,
-            what,
-        });
-    }
     let header = JpegHeader::read(input)?;
     let space = match header.components {
         1 => ColorSpace::JCS_GRAYSCALE,
@@ -63,11 +56,7 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
             });
         }
         (Met::End, _) => {
-            let bytes = input.bytes.len() as u64;
-            return Err(Error::Truncated {
-                format: Format::Jpeg,
-                bytes,
-            });
+            return Err(input.truncated(Format::Jpeg));
         }
         (Met::Data, Ok(Ok(data))) => data,
         (Met::Data, Ok(Err(error))) => return Err(malformed(error.to_string())),
@@ -104,11 +93,4 @@ fn cmyk_to_rgb(stored: &[u8]) -> Vec<u8> {
         out.extend([c, m, y].map(|ink| cmyk_channel(255 - ink, 255 - k)));
     }
     out
-}
-
-/// One channel from ink and black, both 0 for none and 255 for full.
-pub(super) fn cmyk_channel(ink: u8, black: u8) -> u8 {
-    let light = 255 - u32::from(black);
-    let product = u32::from(ink) * light + 128;
-    (light - (((product >> 8) + product) >> 8)) as u8
 }

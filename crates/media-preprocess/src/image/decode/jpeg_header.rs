@@ -5,6 +5,9 @@ use super::Input;
 use crate::error::{Error, Result};
 use crate::image::{Format, Orientation};
 
+/// What begins a segment that holds an XMP packet.
+const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
+
 /// The facts of a frame header, and the orientation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JpegHeader {
@@ -14,19 +17,19 @@ pub(super) struct JpegHeader {
     /// Several scans build the picture, so that all coefficients are held at once.
     pub(super) progressive: bool,
     pub(super) orientation: Orientation,
+    /// Where the first scan's marker ends.
+    #[cfg(feature = "jpeg-pure")]
+    pub(super) scan: usize,
 }
 
 impl JpegHeader {
     /// Walks the segments up to the first scan.
     pub(super) fn read(input: Input<'_>) -> Result<Self> {
         let bytes = input.bytes;
-        let mut exif = Vec::new();
+        let (mut exif, mut xmp) = (Vec::new(), None);
         let mut frame = None;
         let mut at = 2; // past SOI
-        let truncated = || Error::Truncated {
-            format: Format::Jpeg,
-            bytes: bytes.len() as u64,
-        };
+        let truncated = || input.truncated(Format::Jpeg);
         loop {
             // Anything but a marker is skipped, as libjpeg and Pillow do between segments.
             while *bytes.get(at).ok_or_else(truncated)? != 0xff {
@@ -56,6 +59,8 @@ impl JpegHeader {
                 0xe1 => {
                     if let Some(rest) = segment.strip_prefix(b"Exif\0\0") {
                         exif.extend_from_slice(rest);
+                    } else if let Some(rest) = segment.strip_prefix(XMP) {
+                        xmp = Some(rest);
                     }
                 }
                 _ => {}
@@ -83,7 +88,9 @@ impl JpegHeader {
             height: u16::from_be_bytes([h1, h0]),
             components,
             progressive: matches!(marker, 0xc2 | 0xc6 | 0xca | 0xce),
-            orientation: Orientation::from_exif(&exif),
+            orientation: Orientation::from_metadata(Some(&exif), xmp),
+            #[cfg(feature = "jpeg-pure")]
+            scan: at,
         })
     }
 }

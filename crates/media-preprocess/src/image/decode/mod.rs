@@ -1,51 +1,34 @@
 //! From the bytes of a file to the pixels that Pillow would give.
 
+mod backend;
+#[cfg(feature = "bmp")]
+mod bmp;
+#[cfg(any(feature = "jpeg", feature = "tiff"))]
+mod cmyk;
+mod format;
+#[cfg(feature = "gif")]
+mod gif;
 #[cfg(feature = "jpeg")]
 mod jpeg;
+#[cfg(any(feature = "jpeg", feature = "jpeg-pure"))]
 mod jpeg_header;
 mod png;
 mod reader;
+#[cfg(feature = "tiff")]
+mod tiff;
+#[cfg(feature = "webp")]
+mod webp;
+#[cfg(feature = "jpeg-pure")]
+mod zune;
 
-use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
+
+pub use backend::{JpegBackend, jpeg_backend};
+pub use format::Format;
 
 use super::{Limits, Orientation, RgbImage};
 use crate::error::{Error, Result};
-
-/// A file format, told by the first bytes and never by a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Format {
-    /// JPEG.
-    Jpeg,
-    /// PNG and APNG.
-    Png,
-}
-
-impl Format {
-    /// The format of `bytes`, if it is one known here.
-    #[must_use]
-    pub fn detect(bytes: &[u8]) -> Option<Self> {
-        const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
-        const JPEG: &[u8] = b"\xff\xd8\xff";
-        if bytes.starts_with(PNG) {
-            Some(Self::Png)
-        } else if bytes.starts_with(JPEG) {
-            Some(Self::Jpeg)
-        } else {
-            None
-        }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Jpeg => "JPEG",
-            Self::Png => "PNG",
-        })
-    }
-}
 
 /// What becomes of transparency. The references disagree, so it is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -107,23 +90,30 @@ struct Input<'a> {
 }
 
 impl Input<'_> {
-    /// Refuses a picture before anything is allocated for it. `planes` counts the bytes a
-    /// pixel that the decoder itself keeps.
     fn check_size(&self, width: u64, height: u64, bytes_per_pixel: u64) -> Result<()> {
-        if width == 0 || height == 0 {
-            return Err(Error::EmptyImage { width, height });
+        self.limits.check_size(width, height, bytes_per_pixel)
+    }
+
+    /// The most bytes that a decoder may hold.
+    fn max_decoded(&self) -> usize {
+        usize::try_from(self.limits.max_decoded_bytes).unwrap_or(usize::MAX)
+    }
+
+    /// The error of a decoder that met [`max_decoded`](Self::max_decoded) by itself.
+    fn decoder_limit(&self) -> Error {
+        let limit = self.limits.max_decoded_bytes;
+        Error::Limit {
+            what: "bytes held by the decoder",
+            found: limit.saturating_add(1),
+            limit,
         }
-        let check = |what, found: u64, limit| {
-            if found > limit {
-                Err(Error::Limit { what, found, limit })
-            } else {
-                Ok(())
-            }
-        };
-        let pixels = width.saturating_mul(height);
-        check("pixels", pixels, self.limits.max_pixels)?;
-        let bytes = pixels.saturating_mul(bytes_per_pixel);
-        check("decoded bytes", bytes, self.limits.max_decoded_bytes)
+    }
+
+    fn truncated(&self, format: Format) -> Error {
+        Error::Truncated {
+            format,
+            bytes: self.bytes.len() as u64,
+        }
     }
 
     fn check_time(&self) -> Result<()> {
@@ -157,30 +147,57 @@ pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<RgbImage> {
         limits,
         deadline: Instant::now().checked_add(limits.max_time),
     };
+    // The decoders are other people's; should one panic, that is a broken file.
+    let decoded = catch_unwind(AssertUnwindSafe(|| decode_format(input, format)));
     let Decoded {
         width,
         height,
         pixels,
         orientation,
-    } = match format {
-        Format::Png => png::decode(input)?,
-        #[cfg(feature = "jpeg")]
-        Format::Jpeg => jpeg::decode(input)?,
-        #[cfg(not(feature = "jpeg"))]
-        Format::Jpeg => {
-            return Err(Error::FormatDisabled {
-                format,
-                feature: "jpeg",
-            });
-        }
-    };
+    } = decoded.unwrap_or_else(|_| {
+        let message = "the decoder panicked".to_owned();
+        Err(Error::Malformed { format, message })
+    })?;
     tracing::debug!(%format, width, height, ?orientation, "decoded");
     let rgb = match pixels {
         Pixels::Rgb(data) => data,
         Pixels::Rgba(data) => flatten(&data, options.alpha),
     };
-    let (width, height, data) = orientation.apply(width, height, 3, rgb);
+    let (width, height, data) = orientation.apply(width, height, rgb);
     RgbImage::new(width, height, data)
+}
+
+fn decode_format(input: Input<'_>, format: Format) -> Result<Decoded> {
+    match format {
+        Format::Png => png::decode(input),
+        #[cfg(feature = "jpeg")]
+        Format::Jpeg if cfg!(panic = "unwind") => jpeg::decode(input),
+        #[cfg(feature = "jpeg-pure")]
+        Format::Jpeg => zune::decode(input),
+        #[cfg(all(feature = "jpeg", not(feature = "jpeg-pure")))]
+        Format::Jpeg => {
+            // libjpeg leaves a broken file by unwinding, which would end such a program.
+            let what = "panic = \"abort\" and without the feature `jpeg-pure`".to_owned();
+            Err(Error::Unsupported { format, what })
+        }
+        #[cfg(feature = "webp")]
+        Format::WebP => webp::decode(input),
+        #[cfg(feature = "gif")]
+        Format::Gif => gif::decode(input),
+        #[cfg(feature = "bmp")]
+        Format::Bmp => bmp::decode(input),
+        #[cfg(feature = "tiff")]
+        Format::Tiff => tiff::decode(input),
+        Format::Heic | Format::Avif => Err(Error::Unsupported {
+            format,
+            what: "any content".to_owned(),
+        }),
+        #[allow(unreachable_patterns, reason = "reached when a feature is off")]
+        _ => Err(Error::FormatDisabled {
+            format,
+            feature: format.feature(),
+        }),
+    }
 }
 
 /// RGBA to RGB.
@@ -207,24 +224,4 @@ fn over_white(value: u8, alpha: u8) -> u8 {
 /// One byte a pixel to three.
 fn gray_to_rgb(gray: &[u8]) -> Vec<u8> {
     gray.iter().flat_map(|&v| [v; 3]).collect()
-}
-
-/// The JPEG decoder of this build.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum JpegBackend {
-    /// mozjpeg, a descendant of libjpeg-turbo: Pillow's pixels exactly.
-    MozJpeg {
-        /// Whether its SIMD code was compiled in. On x86 that needs `nasm` when the crate
-        /// `mozjpeg-sys` is built; without, the same pixels take several times longer.
-        simd: bool,
-    },
-}
-
-/// Which JPEG decoder this build has, if any, and whether it is the fast one.
-#[must_use]
-pub fn jpeg_backend() -> Option<JpegBackend> {
-    cfg!(feature = "jpeg").then_some(JpegBackend::MozJpeg {
-        simd: cfg!(mozjpeg_simd),
-    })
 }

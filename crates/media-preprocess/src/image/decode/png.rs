@@ -18,23 +18,16 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
             limit: input.limits.max_time,
         },
         (_, DecodingError::IoError(e)) if e.kind() == io::ErrorKind::UnexpectedEof => {
-            Error::Truncated {
-                format: Format::Png,
-                bytes: input.bytes.len() as u64,
-            }
+            input.truncated(Format::Png)
         }
-        (_, DecodingError::LimitsExceeded) => Error::Limit {
-            what: "decoder bytes",
-            found: input.limits.max_decoded_bytes.saturating_add(1),
-            limit: input.limits.max_decoded_bytes,
-        },
+        (_, DecodingError::LimitsExceeded) => input.decoder_limit(),
         (_, error) => Error::Malformed {
             format: Format::Png,
             message: error.to_string(),
         },
     };
 
-    let bytes = usize::try_from(input.limits.max_decoded_bytes).unwrap_or(usize::MAX);
+    let bytes = input.max_decoded();
     let reader = PieceReader::new(input, &met);
     let mut decoder = Decoder::new_with_limits(reader, png::Limits { bytes });
     let info = decoder.read_header_info().map_err(error)?;
@@ -52,11 +45,9 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
     decoder.set_transformations(transformations);
 
     let mut reader = decoder.read_info().map_err(error)?;
-    let size = reader.output_buffer_size().ok_or(Error::Limit {
-        what: "decoded bytes",
-        found: u64::MAX,
-        limit: input.limits.max_decoded_bytes,
-    })?;
+    let size = reader
+        .output_buffer_size()
+        .ok_or_else(|| input.decoder_limit())?;
     let mut data = vec![0; size];
     let frame = reader.next_frame(&mut data).map_err(error)?;
     data.truncate(frame.buffer_size());
@@ -67,6 +58,12 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
             message,
         });
     }
+
+    // Metadata may follow the pixels. Pillow takes what it finds and forgives what is broken.
+    if reader.finish().is_err() {
+        input.check_time()?;
+    }
+    restore_pillow_alpha(reader.info(), &mut data);
 
     let pixels = match frame.color_type {
         ColorType::Grayscale if gray16 => Pixels::Rgb(gray_to_rgb(&clip16(&data))),
@@ -88,14 +85,46 @@ pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
             });
         }
     };
-    let exif = reader.info().exif_metadata.as_deref();
-    let orientation = exif.map_or_else(Orientation::default, Orientation::from_exif);
+    let info = reader.info();
+    let orientation =
+        Orientation::from_metadata(info.exif_metadata.as_deref(), xmp(info).as_deref());
     Ok(Decoded {
         width,
         height,
         pixels,
         orientation,
     })
+}
+
+/// Pillow reads a transparent colour (tRNS) as it is, but compares it with samples that it
+/// has scaled up from 2 or 4 bits, or whose high byte it has taken from 16; so other pixels
+/// become transparent than the format says. This does the same to expanded pixels.
+fn restore_pillow_alpha(info: &png::Info<'_>, data: &mut [u8]) {
+    let Some(key) = info.trns.as_deref() else {
+        return;
+    };
+    match (info.color_type, info.bit_depth, key) {
+        (ColorType::Grayscale, BitDepth::Two | BitDepth::Four, &[key]) => {
+            for [value, alpha] in data.as_chunks_mut().0 {
+                *alpha = if *value == key { 0 } else { 255 };
+            }
+        }
+        (ColorType::Rgb, BitDepth::Sixteen, &[_, r, _, g, _, b]) => {
+            for pixel in data.as_chunks_mut::<4>().0 {
+                pixel[3] = if pixel[..3] == [r, g, b] { 0 } else { 255 };
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The XMP packet, which is an international text chunk.
+fn xmp(info: &png::Info<'_>) -> Option<Vec<u8>> {
+    let chunk = info
+        .utf8_text
+        .iter()
+        .find(|chunk| chunk.keyword == "XML:com.adobe.xmp")?;
+    chunk.get_text().ok().map(String::into_bytes)
 }
 
 /// Pillow's `I;16` to RGB: values over 255 become 255, rather than being scaled.

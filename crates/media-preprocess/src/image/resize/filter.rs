@@ -79,7 +79,8 @@ fn hamming(x: f64) -> f64 {
         return 0.0;
     }
     let x = x * PI;
-    x.sin() / x * (0.54 + 0.46 * x.cos())
+    // The C source writes these two as floats.
+    x.sin() / x * (f64::from(0.54_f32) + f64::from(0.46_f32) * x.cos())
 }
 
 fn sinc(x: f64) -> f64 {

@@ -51,11 +51,12 @@ fn horizontal_channels<const C: usize>(
     }
 }
 
-/// Resamples the columns of `source` into the rows of `out`, the first of which is output
-/// row `first`.
+/// Resamples the columns of `source`, whose first row is row `base` of the image, into the
+/// rows of `out`, the first of which is output row `first`.
 pub(super) fn vertical(
     source: &[u8],
     row_len: usize,
+    base: usize,
     first: usize,
     coefficients: &Coefficients,
     out: &mut [u8],
@@ -64,7 +65,10 @@ pub(super) fn vertical(
     for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
         let (start, weights) = coefficients.taps(first + i);
         sums.fill(HALF);
-        for (row, &weight) in source[start * row_len..].chunks_exact(row_len).zip(weights) {
+        for (row, &weight) in source[(start - base) * row_len..]
+            .chunks_exact(row_len)
+            .zip(weights)
+        {
             for (sum, &value) in sums.iter_mut().zip(row) {
                 *sum = sum.wrapping_add(i32::from(value).wrapping_mul(weight));
             }
