@@ -47,17 +47,19 @@ mod models;
 mod nn;
 mod prompt;
 mod runtime;
+mod sequence;
 mod thread;
 
 pub use checkpoint::Checkpoint;
 pub use engine::{Engine, EngineBuilder, Request};
 pub use error::Error;
 pub use generation::{Event, FinishReason, Finished, Generation, Statistics};
-pub use model::{Greedy, Model, PREFILL_CHUNK, Progress, Sequence, WorkingType};
+pub use model::{Model, PREFILL_CHUNK, Progress, WorkingType};
 pub use prompt::{
     Conversation, MediaKind, MediaSource, PreparedMedium, PreparedPrompt, Preparer, Prompt, Span,
     TemplateOptions,
 };
+pub use sequence::{Greedy, Sequence};
 pub use thread::MlxThread;
 
 /// Entry points for the fuzz targets; not part of the API.

@@ -1,11 +1,11 @@
-//! A loaded model and a sequence that it works on: the level below the engine.
+//! A loaded model: the level below the engine.
 
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use mlx_rs::ops::indexing::{TryIndexOp, argmax};
-use mlx_rs::transforms::{async_eval, eval};
+use mlx_rs::ops::indexing::TryIndexOp;
+use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype};
 
 use crate::cache::Cache;
@@ -13,6 +13,7 @@ use crate::checkpoint::Checkpoint;
 use crate::models::gemma4::Gemma4;
 use crate::models::{Chunk, LanguageModel, Placed};
 use crate::prompt::{PreparedMedium, PreparedPrompt, Prompt};
+use crate::sequence::Sequence;
 use crate::thread::MlxThread;
 use crate::{Error, Result};
 
@@ -196,12 +197,18 @@ impl Model {
             start = end;
         }
         let logits = logits.ok_or(Error::EmptyPrompt)?;
-        Ok(Sequence {
-            model: self,
-            cache,
-            logits,
-            encode_time,
-        })
+        Ok(Sequence::new(self, cache, logits, encode_time))
+    }
+
+    /// Feeds one token, `[1, 1]`, and gives the logits after it, `[vocabulary]` in f32.
+    pub(crate) fn step(&self, id: &Array, cache: &mut Cache) -> Result<Array> {
+        let chunk = Chunk {
+            ids: id,
+            features: &[],
+            groups: &[],
+        };
+        let logits = self.family.forward(&chunk, cache, true)?;
+        logits.ok_or(Error::EmptyPrompt)
     }
 
     /// Where forward calls end: at the multiples of the chunk size, but before a run of
@@ -261,7 +268,7 @@ impl Model {
         ids.iter().try_for_each(|&id| self.check_id(id))
     }
 
-    fn check_id(&self, id: u32) -> Result<()> {
+    pub(crate) fn check_id(&self, id: u32) -> Result<()> {
         let vocabulary = self.vocabulary();
         if id as usize >= vocabulary {
             return Err(Error::TokenId { id, vocabulary });
@@ -304,117 +311,4 @@ fn placed(
         }
     }
     Ok(placed)
-}
-
-/// Tokens fed so far, and what the model says of the next.
-#[derive(Debug)]
-pub struct Sequence<'m> {
-    model: &'m Model,
-    cache: Cache,
-    /// `[vocabulary]`, f32.
-    logits: Array,
-    encode_time: Duration,
-}
-
-impl<'m> Sequence<'m> {
-    /// Tokens fed so far.
-    #[must_use]
-    pub fn position(&self) -> usize {
-        self.cache.offset()
-    }
-
-    /// How long the prompt's media took in their towers.
-    #[must_use]
-    pub fn encode_time(&self) -> Duration {
-        self.encode_time
-    }
-
-    /// The logits of the next token, one an entry of the vocabulary.
-    ///
-    /// # Errors
-    /// [`Error::Mlx`].
-    pub fn logits(&self) -> Result<Vec<f32>> {
-        self.logits
-            .to_vec_exact()
-            .map_err(|error| Error::Conversion(error.to_string()))
-    }
-
-    /// Feeds one token.
-    ///
-    /// # Errors
-    /// [`Error::TokenId`] and [`Error::ContextLength`], [`Error::Mlx`].
-    pub fn feed(&mut self, id: u32) -> Result<()> {
-        self.model.check_id(id)?;
-        self.check_room()?;
-        self.feed_array(&Array::from_slice(&[id as i32], &[1, 1]))?;
-        Ok(eval([&self.logits])?)
-    }
-
-    /// The most likely tokens, one after the other.
-    ///
-    /// # Errors
-    /// [`Error::Mlx`].
-    pub fn greedy(&mut self) -> Result<Greedy<'_, 'm>> {
-        let next = self.most_likely()?;
-        async_eval([&next])?;
-        Ok(Greedy {
-            sequence: self,
-            next,
-        })
-    }
-
-    fn check_room(&self) -> Result<()> {
-        let (tokens, limit) = (self.position() + 1, self.model.max_positions());
-        if tokens > limit {
-            return Err(Error::ContextLength { tokens, limit });
-        }
-        Ok(())
-    }
-
-    /// `ids` is `[1, 1]`.
-    fn feed_array(&mut self, ids: &Array) -> Result<()> {
-        let chunk = Chunk {
-            ids,
-            features: &[],
-            groups: &[],
-        };
-        let logits = self.model.family.forward(&chunk, &mut self.cache, true)?;
-        self.logits = logits.ok_or(Error::EmptyPrompt)?;
-        Ok(())
-    }
-
-    /// `[1, 1]`, i32.
-    fn most_likely(&self) -> Result<Array> {
-        Ok(argmax(&self.logits, false)?
-            .as_dtype(Dtype::Int32)?
-            .reshape(&[1, 1])?)
-    }
-}
-
-/// Greedy decoding. The step after a token is queued before the token is read, so that
-/// the device never waits for the host.
-#[derive(Debug)]
-pub struct Greedy<'s, 'm> {
-    sequence: &'s mut Sequence<'m>,
-    next: Array,
-}
-
-impl Greedy<'_, '_> {
-    /// The next token. With `last`, the step after it is not begun.
-    ///
-    /// # Errors
-    /// [`Error::ContextLength`] if there is no room for the token, [`Error::Mlx`].
-    pub fn step(&mut self, last: bool) -> Result<u32> {
-        let current = self.next.clone();
-        if !last {
-            self.sequence.check_room()?;
-            self.sequence.feed_array(&current)?;
-            self.next = self.sequence.most_likely()?;
-            async_eval([&self.next])?;
-        }
-        let id = current
-            .try_item_exact::<i32>()
-            .map_err(|error| Error::Conversion(error.to_string()))?;
-        Ok(id as u32)
-    }
 }

@@ -1,0 +1,200 @@
+//! What a configuration must satisfy before anything is loaded.
+
+use super::{
+    Gemma4Config, LayerKind, RopeType, TextConfig, UnifiedVisionConfig, VisionConfig, VisionPart,
+};
+use crate::{Error, Result};
+
+/// The only activation of the family's text and vision parts.
+const GELU_TANH: &str = "gelu_pytorch_tanh";
+
+/// No size of a published model comes near; it keeps every product inside an `i64`.
+const LARGEST_SIZE: i32 = 1 << 24;
+impl Gemma4Config {
+    /// Refuses what contradicts itself and what is not served.
+    pub(crate) fn check(&self) -> Result<()> {
+        // MLX's own form states what the tensors show anyway; others store them otherwise.
+        let method = self
+            .quantization_config
+            .as_ref()
+            .and_then(|config| config.get("quant_method"));
+        if let Some(method) = method {
+            let fact = format!("quant_method {method} is not supported, only MLX's own form");
+            let key = "quantization_config";
+            return Err(Error::Config { key, fact });
+        }
+        self.text_config.check()?;
+        match &self.vision_config {
+            None => Ok(()),
+            Some(VisionPart::Tower(tower)) => tower.check(),
+            Some(VisionPart::Unified(unified)) => unified.check(),
+        }
+    }
+}
+impl TextConfig {
+    fn check(&self) -> Result<()> {
+        for (key, size) in [
+            ("text_config.vocab_size", self.vocab_size),
+            ("text_config.hidden_size", self.hidden_size),
+            ("text_config.intermediate_size", self.intermediate_size),
+            ("text_config.num_attention_heads", self.num_attention_heads),
+            ("text_config.num_key_value_heads", self.num_key_value_heads),
+            ("text_config.head_dim", self.head_dim),
+            ("text_config.global_head_dim", self.global_head_dim),
+            ("text_config.sliding_window", self.sliding_window),
+        ] {
+            check_size(key, size)?;
+        }
+        if self.attention_bias {
+            return Err(unsupported(
+                "text_config.attention_bias",
+                "not supported yet",
+            ));
+        }
+        if let Some(scope) = self
+            .use_bidirectional_attention
+            .as_deref()
+            .filter(|&scope| scope != "vision")
+        {
+            let fact = format!("{scope:?} is not supported yet");
+            let key = "text_config.use_bidirectional_attention";
+            return Err(Error::Config { key, fact });
+        }
+        self.experts()?;
+        check_activation("text_config.hidden_activation", &self.hidden_activation)?;
+        for kind in [LayerKind::Sliding, LayerKind::Full] {
+            let (heads, of) = (self.key_value_heads(kind), self.num_attention_heads);
+            check_size("text_config.num_global_key_value_heads", heads)?;
+            check_heads("text_config.num_key_value_heads", of, heads)?;
+        }
+        if self.head_dim % 2 != 0 || self.global_head_dim % 2 != 0 {
+            return Err(unsupported(
+                "text_config.head_dim",
+                "rotary heads need even sizes",
+            ));
+        }
+        if self.layer_types.len() != self.num_hidden_layers || self.layer_types.is_empty() {
+            let fact = format!(
+                "{} entries for {} layers",
+                self.layer_types.len(),
+                self.num_hidden_layers
+            );
+            return Err(Error::Config {
+                key: "text_config.layer_types",
+                fact,
+            });
+        }
+        let (own, shared) = self.layer_types.split_at(self.first_shared_layer());
+        if own.is_empty() || shared.iter().any(|kind| !own.contains(kind)) {
+            let fact = format!(
+                "{} of {} layers share, and no layer of their kind is before them",
+                self.num_kv_shared_layers, self.num_hidden_layers
+            );
+            return Err(Error::Config {
+                key: "text_config.num_kv_shared_layers",
+                fact,
+            });
+        }
+        if self.hidden_size_per_layer_input < 0 || self.hidden_size_per_layer_input > LARGEST_SIZE {
+            return check_size(
+                "text_config.hidden_size_per_layer_input",
+                self.hidden_size_per_layer_input,
+            );
+        }
+        if self.hidden_size_per_layer_input > 0 {
+            check_size(
+                "text_config.vocab_size_per_layer_input",
+                self.vocab_size_per_layer_input,
+            )?;
+        }
+        Ok(())
+    }
+}
+impl UnifiedVisionConfig {
+    fn check(&self) -> Result<()> {
+        check_size("vision_config.model_patch_size", self.model_patch_size)?;
+        check_size("vision_config.mm_embed_dim", self.mm_embed_dim)?;
+        check_size("vision_config.mm_posemb_size", self.mm_posemb_size)
+    }
+}
+
+impl VisionConfig {
+    fn check(&self) -> Result<()> {
+        for (key, size) in [
+            ("vision_config.hidden_size", self.hidden_size),
+            ("vision_config.intermediate_size", self.intermediate_size),
+            (
+                "vision_config.num_attention_heads",
+                self.num_attention_heads,
+            ),
+            (
+                "vision_config.num_key_value_heads",
+                self.num_key_value_heads,
+            ),
+            ("vision_config.head_dim", self.head_dim),
+            ("vision_config.patch_size", self.patch_size),
+            (
+                "vision_config.position_embedding_size",
+                self.position_embedding_size,
+            ),
+            (
+                "vision_config.pooling_kernel_size",
+                self.pooling_kernel_size,
+            ),
+        ] {
+            check_size(key, size)?;
+        }
+        check_activation("vision_config.hidden_activation", &self.hidden_activation)?;
+        check_heads(
+            "vision_config.num_key_value_heads",
+            self.num_attention_heads,
+            self.num_key_value_heads,
+        )?;
+        if self.head_dim % 4 != 0 {
+            return Err(unsupported(
+                "vision_config.head_dim",
+                "a rotary embedding in two dimensions needs a multiple of 4",
+            ));
+        }
+        if self.rope_parameters.rope_type != RopeType::Default {
+            return Err(unsupported(
+                "vision_config.rope_parameters",
+                "only the default type",
+            ));
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn unsupported(key: &'static str, fact: &str) -> Error {
+    Error::Config {
+        key,
+        fact: fact.to_owned(),
+    }
+}
+
+pub(super) fn check_size(key: &'static str, size: i32) -> Result<()> {
+    if !(1..=LARGEST_SIZE).contains(&size) {
+        return Err(Error::Config {
+            key,
+            fact: format!("{size} is not in 1..={LARGEST_SIZE}"),
+        });
+    }
+    Ok(())
+}
+
+fn check_heads(key: &'static str, heads: i32, key_value_heads: i32) -> Result<()> {
+    if heads % key_value_heads != 0 {
+        let fact = format!("{heads} heads are no multiple of {key_value_heads}");
+        return Err(Error::Config { key, fact });
+    }
+    Ok(())
+}
+
+fn check_activation(key: &'static str, name: &str) -> Result<()> {
+    if name != GELU_TANH {
+        let fact = format!("{name:?} is not supported, only {GELU_TANH:?}");
+        return Err(Error::Config { key, fact });
+    }
+    Ok(())
+}
