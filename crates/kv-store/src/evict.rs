@@ -1,0 +1,357 @@
+//! Making room, and removing records in two phases: docs/format.md, section 7.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::batch::Address;
+use crate::format::Manifest;
+use crate::index::{Commit, Index};
+use crate::lock::Writing;
+use crate::refresh::{FileKind, file_name};
+use crate::stats::add;
+use crate::store::Inner;
+use crate::{Error, Key, Kind, Result};
+
+/// The unit in which file systems allocate, for a new file's size before it is written.
+const BLOCK: u64 = 4096;
+/// What a file system may add for the map of a fragmented file, and what replacing manifests
+/// needs for a moment beside the greatest of them.
+const SLACK: u64 = 64 << 10;
+
+impl Inner {
+    /// Evicts until a pack and a manifest of these sizes fit. Nothing in `needed` is evicted.
+    /// Returns how many records went.
+    pub(crate) fn make_room(
+        &self,
+        writing: &mut Writing<'_>,
+        pack: u64,
+        manifest: u64,
+        needed: &[Address],
+    ) -> Result<usize> {
+        let manifest = manifest.next_multiple_of(BLOCK);
+        let mut evicted = 0;
+        let pins = Pins::new(self, needed);
+        loop {
+            let (used, foreign, reserve) = {
+                let index = self.index.read();
+                let reserve = index.largest_manifest.max(manifest) + SLACK;
+                (index.used(), index.foreign_bytes(), reserve)
+            };
+            let available = self.vfs.available().map_err(Error::io("stat", "v1"))?;
+            // What the file system can still take counts as the limit where that is lower.
+            let on_disk = used.saturating_add(available).saturating_sub(self.options.free_floor);
+            let limit = self.options.limit.min(on_disk).saturating_sub(reserve);
+            let wanted = pack.saturating_add(manifest);
+            let after = used.saturating_add(wanted);
+            if after <= limit {
+                return Ok(evicted);
+            }
+            let full = Error::Full { needed: wanted, available: limit.saturating_sub(foreign) };
+            if wanted > limit {
+                return Err(full);
+            }
+            if wanted.saturating_add(foreign) > limit {
+                return Err(Error::FullOfForeign { foreign, limit: self.options.limit });
+            }
+            // A little more than needed, so that a full store is not evicted from at every put.
+            let excess = (after - limit).saturating_add(limit / 64);
+            let victims = self.victims(excess);
+            if victims.is_empty() {
+                // What nobody can find is the last thing that could make room.
+                let dead = self.index.read().dead_records();
+                if dead.is_empty() {
+                    drop(pins);
+                    return Err(full);
+                }
+                self.rewrite(writing, &dead)?;
+                continue;
+            }
+            evicted += victims.len();
+            add(&self.counters.evicted, victims.len());
+            if let Err(error) = self.remove_records(writing, &victims) {
+                self.give_back(&victims);
+                return Err(error);
+            }
+        }
+    }
+
+    /// Records to lose until so many bytes are gone, in the policy's order. They are taken out
+    /// of the policy's sight.
+    fn victims(&self, bytes: u64) -> Vec<Address> {
+        let index = self.index.read();
+        let mut residents = index.residents.lock();
+        let (mut victims, mut freed) = (Vec::new(), 0u64);
+        while freed < bytes
+            && let Some(address) = residents.victim()
+        {
+            residents.remove(&address);
+            let Some(location) = index.get(&address) else { continue };
+            let blocks = Index::blocks_of(&location.commit.namespace, location.entry());
+            let entry_bytes = |a: &Address| index.get(a).map_or(0, |l| l.entry().len);
+            // Blocks that other snapshots share stay: counting them would stop too early.
+            let own = blocks.iter().filter(|b| index.references(b) == 1).map(entry_bytes);
+            freed += location.entry().len + own.sum::<u64>();
+            victims.push(address);
+        }
+        victims
+    }
+
+    /// Lets the policy see victims again that could not be removed.
+    fn give_back(&self, victims: &[Address]) {
+        let index = self.index.read();
+        let mut residents = index.residents.lock();
+        for address in victims {
+            if let Some(location) = index.get(address) {
+                let entry = location.entry();
+                let parent = entry.parent.map(|key| location.commit.namespace.address(key));
+                residents.insert(*address, entry.len, entry.cost, parent);
+            }
+        }
+    }
+
+    /// Removes damaged records from their manifests.
+    pub(crate) fn drop_condemned(&self, writing: &mut Writing<'_>) -> Result<()> {
+        let condemned = self.index.read().condemned();
+        if condemned.is_empty() {
+            return Ok(());
+        }
+        let mut by_commit: BTreeMap<[u8; 16], HashSet<Key>> = BTreeMap::new();
+        for (id, key) in &condemned {
+            by_commit.entry(*id).or_default().insert(*key);
+        }
+        self.rewrite(writing, &by_commit)?;
+        let mut index = self.index.write();
+        for (id, key) in &condemned {
+            index.forget_condemned(id, key);
+        }
+        Ok(())
+    }
+
+    /// Removes these records, and the blocks that only they refer to. Those that are not there
+    /// are no error.
+    pub(crate) fn remove_records(
+        &self,
+        writing: &mut Writing<'_>,
+        addresses: &[Address],
+    ) -> Result<usize> {
+        let by_commit = self.with_orphans(addresses);
+        let count = by_commit.values().map(HashSet::len).sum();
+        self.rewrite(writing, &by_commit)?;
+        Ok(count)
+    }
+
+    fn with_orphans(&self, addresses: &[Address]) -> BTreeMap<[u8; 16], HashSet<Key>> {
+        let index = self.index.read();
+        let mut by_commit: BTreeMap<[u8; 16], HashSet<Key>> = BTreeMap::new();
+        let mut condemn = |address: &Address| {
+            let location = index.get(address)?;
+            by_commit.entry(location.commit.manifest.id).or_default().insert(address.key);
+            Some(location.clone())
+        };
+        let mut fewer: HashMap<Address, u32> = HashMap::new();
+        let unique: HashSet<&Address> = addresses.iter().collect();
+        for location in unique.into_iter().filter_map(&mut condemn) {
+            for block in Index::blocks_of(&location.commit.namespace, location.entry()) {
+                *fewer.entry(block).or_default() += 1;
+            }
+        }
+        // A manifest that can't be read may hold a snapshot that refers to any block.
+        if index.foreign.is_empty() {
+            for (block, n) in fewer {
+                if index.references(&block) <= n {
+                    condemn(&block);
+                }
+            }
+        }
+        by_commit
+    }
+
+    /// Takes records out of their manifests, then frees what they held.
+    pub(crate) fn rewrite(
+        &self,
+        writing: &mut Writing<'_>,
+        by_commit: &BTreeMap<[u8; 16], HashSet<Key>>,
+    ) -> Result<()> {
+        if by_commit.is_empty() {
+            return Ok(());
+        }
+        writing.begin_change()?;
+        let result = self.rewrite_inner(by_commit);
+        if result.is_err() {
+            writing.unsettle();
+        }
+        result
+    }
+
+    fn rewrite_inner(&self, by_commit: &BTreeMap<[u8; 16], HashSet<Key>>) -> Result<()> {
+        let mut sync = Duration::ZERO;
+        let mut shrunk = Vec::new();
+        for (id, keys) in by_commit {
+            let Some(commit) = self.index.read().commits.get(id).cloned() else { continue };
+            let manifest = without(&commit.manifest, keys);
+            if manifest.records.is_empty() {
+                let name = file_name(id, FileKind::Commit);
+                match self.vfs.remove(&name) {
+                    Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                        return Err(Error::io("remove", &name)(e));
+                    }
+                    _ => {}
+                }
+                self.index.write().remove(id);
+                shrunk.push((commit, None));
+            } else {
+                let bytes = self.write_manifest(&manifest, &mut sync)?;
+                let smaller = Arc::new(self.describe(&commit.namespace, manifest, bytes));
+                self.index.write().insert(smaller.clone());
+                shrunk.push((commit, Some(smaller)));
+            }
+        }
+        // Phase one is durable before phase two destroys anything.
+        self.sync_folder(&mut sync)?;
+        for (before, after) in shrunk {
+            match after {
+                None => self.unlink_pack(&before)?,
+                Some(after) => self.shrink_pack(&after)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn unlink_pack(&self, commit: &Commit) -> Result<()> {
+        if commit.manifest.pack_len == 0 {
+            return Ok(());
+        }
+        let name = file_name(&commit.manifest.id, FileKind::Pack);
+        add(&self.counters.bytes_freed, commit.pack_bytes());
+        match self.vfs.remove(&name) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", &name)(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives back what no record of the manifest holds, unless somebody reads the pack.
+    pub(crate) fn shrink_pack(&self, commit: &Arc<Commit>) -> Result<()> {
+        let name = file_name(&commit.manifest.id, FileKind::Pack);
+        let file = match self.vfs.open(&name, true) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other.map_err(Error::io("open", &name))?,
+        };
+        if !file.try_lock(true).map_err(Error::io("lock", &name))? {
+            add(&self.counters.deferred, 1);
+            tracing::debug!(file = name, "somebody reads a pack; its dead bytes stay for now");
+            return Ok(());
+        }
+        if commit.manifest.pack_len == 0 {
+            self.vfs.remove(&name).map_err(Error::io("remove", &name))?;
+        } else {
+            let len = file.info().map_err(Error::io("stat", &name))?.len;
+            if len > commit.manifest.pack_len {
+                file.truncate(commit.manifest.pack_len).map_err(Error::io("truncate", &name))?;
+            }
+            for (from, to) in gaps(&commit.manifest) {
+                match file.punch(from, to - from) {
+                    Err(e) if e.kind() == io::ErrorKind::Unsupported => break,
+                    other => other.map_err(Error::io("punch", &name))?,
+                }
+            }
+        }
+        let pack_bytes = self.vfs.info(&name).unwrap_or_default().allocated;
+        add(&self.counters.bytes_freed, commit.pack_bytes().saturating_sub(pack_bytes));
+        self.index.write().set_pack_bytes(&commit.manifest.id, pack_bytes);
+        Ok(())
+    }
+}
+
+/// The manifest of what is left when these records are gone.
+fn without(manifest: &Manifest, keys: &HashSet<Key>) -> Manifest {
+    let mut left = manifest.clone();
+    left.records.retain(|entry| !keys.contains(&entry.key));
+    left.generation += 1;
+    left.pack_len = left.records.iter().map(|e| e.offset + e.len).max().unwrap_or(0);
+    left.layouts.clear();
+    for entry in &mut left.records {
+        entry.layout = left_layout(&mut left.layouts, manifest, entry.layout);
+    }
+    left
+}
+
+fn left_layout(
+    layouts: &mut Vec<Arc<crate::format::ExtentLayout>>,
+    manifest: &Manifest,
+    index: u32,
+) -> u32 {
+    let layout = &manifest.layouts[index as usize];
+    // Layouts are shared by neighbours: the match is nearly always the last.
+    let known = layouts.iter().rposition(|known| Arc::ptr_eq(known, layout));
+    known.unwrap_or_else(|| {
+        layouts.push(layout.clone());
+        layouts.len() - 1
+    }) as u32
+}
+
+/// The parts of a pack that no record holds.
+fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
+    let mut extents: Vec<(u64, u64)> =
+        manifest.records.iter().filter(|e| e.len > 0).map(|e| (e.offset, e.len)).collect();
+    extents.sort_unstable();
+    let mut gaps = Vec::new();
+    let mut at = 0;
+    for (offset, len) in extents {
+        if offset > at {
+            gaps.push((at, offset));
+        }
+        at = offset + len;
+    }
+    gaps
+}
+
+/// Keeps records from being evicted for as long as it lives.
+pub(crate) struct Pins<'a> {
+    inner: &'a Inner,
+    addresses: Vec<Address>,
+}
+
+impl<'a> Pins<'a> {
+    pub(crate) fn new(inner: &'a Inner, addresses: &[Address]) -> Self {
+        let index = inner.index.read();
+        let mut residents = index.residents.lock();
+        let addresses: Vec<Address> =
+            addresses.iter().filter(|a| residents.pin(a)).copied().collect();
+        drop(residents);
+        Self { inner, addresses }
+    }
+}
+
+impl Drop for Pins<'_> {
+    fn drop(&mut self) {
+        let index = self.inner.index.read();
+        let mut residents = index.residents.lock();
+        for address in &self.addresses {
+            residents.unpin(address);
+        }
+    }
+}
+
+impl Index {
+    /// Records that no snapshot refers to though they are content blocks, and copies of records
+    /// that a later commit replaced: garbage inside packs.
+    pub(crate) fn dead_records(&self) -> BTreeMap<[u8; 16], HashSet<Key>> {
+        let mut dead: BTreeMap<[u8; 16], HashSet<Key>> = BTreeMap::new();
+        for (id, commit) in &self.commits {
+            for entry in &commit.manifest.records {
+                let address = commit.namespace.address(entry.key);
+                let current =
+                    self.get(&address).is_some_and(|l| l.commit.manifest.id == *id);
+                let orphan = entry.kind == Kind::Content
+                    && self.references(&address) == 0
+                    && self.foreign.is_empty();
+                if !current || orphan {
+                    dead.entry(*id).or_default().insert(entry.key);
+                }
+            }
+        }
+        dead
+    }
+}
