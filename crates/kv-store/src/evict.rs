@@ -106,7 +106,7 @@ impl Inner {
             if let Some(location) = index.get(address) {
                 let entry = location.entry();
                 let parent = entry.parent.map(|key| location.commit.namespace.address(key));
-                residents.insert(*address, entry.len, entry.cost, parent);
+                residents.insert(*address, Index::weight(entry), entry.cost, parent);
             }
         }
     }
@@ -166,6 +166,23 @@ impl Inner {
             }
         }
         by_commit
+    }
+
+    /// Adds those of these blocks that no snapshot refers to.
+    pub(crate) fn orphans(
+        &self,
+        blocks: &[Address],
+        dead: &mut HashMap<[u8; 16], HashSet<Key>>,
+    ) {
+        let index = self.index.read();
+        if !index.foreign.is_empty() {
+            return;
+        }
+        for block in blocks.iter().filter(|b| index.references(b) == 0) {
+            if let Some(location) = index.get(block) {
+                dead.entry(location.commit.manifest.id).or_default().insert(block.key);
+            }
+        }
     }
 
     /// Takes records out of their manifests, then frees what they held.
@@ -307,29 +324,38 @@ fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
     gaps
 }
 
-/// Keeps records from being evicted for as long as it lives.
+/// Keeps records and content blocks from being evicted for as long as it lives.
 pub(crate) struct Pins<'a> {
     inner: &'a Inner,
-    addresses: Vec<Address>,
+    records: Vec<Address>,
+    blocks: Vec<Address>,
 }
 
 impl<'a> Pins<'a> {
     pub(crate) fn new(inner: &'a Inner, addresses: &[Address]) -> Self {
-        let index = inner.index.read();
-        let mut residents = index.residents.lock();
-        let addresses: Vec<Address> =
-            addresses.iter().filter(|a| residents.pin(a)).copied().collect();
-        drop(residents);
-        Self { inner, addresses }
+        let mut pins = Self { inner, records: Vec::new(), blocks: Vec::new() };
+        let mut index = inner.index.write();
+        for address in addresses {
+            let kind = index.get(address).map(|l| l.entry().kind);
+            if kind == Some(Kind::Content) {
+                index.hold(*address);
+                pins.blocks.push(*address);
+            } else if index.residents.get_mut().pin(address) {
+                pins.records.push(*address);
+            }
+        }
+        pins
     }
 }
 
 impl Drop for Pins<'_> {
     fn drop(&mut self) {
-        let index = self.inner.index.read();
-        let mut residents = index.residents.lock();
-        for address in &self.addresses {
-            residents.unpin(address);
+        let mut index = self.inner.index.write();
+        for address in &self.records {
+            index.residents.get_mut().unpin(address);
+        }
+        for address in &self.blocks {
+            index.release(address);
         }
     }
 }

@@ -183,7 +183,10 @@ impl Job<'_> {
             scratch.resize(self.len, 0);
         }
         let wanted: usize = self.parts.iter().map(|(_, p)| p.len()).sum();
-        let direct = wanted / self.parts.len() >= DIRECT && self.parts.len() * 2 < MAX_SLICES;
+        let long = wanted / self.parts.len() >= DIRECT && self.parts.len() * 2 < MAX_SLICES;
+        // The same bytes may be wanted in several places.
+        let once = self.parts.windows(2).all(|pair| pair[0].0 + pair[0].1.len() <= pair[1].0);
+        let direct = long && once;
         let read = if direct {
             self.read_direct(file, scratch)
         } else {

@@ -221,25 +221,43 @@ impl Index {
         groups.iter().flat_map(|g| &g.blocks).map(|b| namespace.address(b.key)).collect()
     }
 
+    /// The bytes that a record stands for in the eyes of the policy: a snapshot for its blocks.
+    pub(crate) fn weight(entry: &Entry) -> u64 {
+        match entry.kind {
+            Kind::Snapshot => SnapshotTable::decode(&entry.metadata).map_or(0, |t| t.bytes()),
+            _ => entry.len,
+        }
+    }
+
+    /// Keeps a content block as a snapshot does.
+    pub(crate) fn hold(&mut self, block: Address) {
+        *self.references.entry(block).or_default() += 1;
+    }
+
+    pub(crate) fn release(&mut self, block: &Address) {
+        if let Slot::Occupied(mut count) = self.references.entry(*block) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
     fn link(&mut self, namespace: &Namespace, address: &Address, entry: &Entry) {
         for block in Self::blocks_of(namespace, entry) {
-            *self.references.entry(block).or_default() += 1;
+            self.hold(block);
         }
         if entry.kind != Kind::Content {
             let parent = entry.parent.map(|key| namespace.address(key));
-            self.residents.get_mut().insert(*address, entry.len, entry.cost, parent);
+            let bytes = Self::weight(entry);
+            self.residents.get_mut().insert(*address, bytes, entry.cost, parent);
         }
     }
 
     fn unlink(&mut self, address: &Address, location: &Location) {
         let entry = location.entry();
         for block in Self::blocks_of(&location.commit.namespace, entry) {
-            if let Slot::Occupied(mut count) = self.references.entry(block) {
-                *count.get_mut() -= 1;
-                if *count.get() == 0 {
-                    count.remove();
-                }
-            }
+            self.release(&block);
         }
         if entry.kind != Kind::Content {
             self.residents.get_mut().remove(address);

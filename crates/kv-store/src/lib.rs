@@ -1,5 +1,6 @@
 //! placeholder
 #![forbid(unsafe_code)]
+mod admin;
 mod batch;
 mod commit;
 mod copy;
@@ -18,11 +19,13 @@ mod read;
 mod refresh;
 mod retention;
 mod runs;
+mod snapshot;
 mod stats;
 mod store;
 pub mod vfs;
 mod view;
 
+pub use admin::{CollectReport, Listed, Progress, VerifyReport};
 pub use batch::{Batch, Namespace, Record};
 pub use dtype::DType;
 pub use error::{Error, Miss, Result};
@@ -31,6 +34,7 @@ pub use layout::{Layout, MAX_RANK};
 pub use options::Options;
 pub use read::{OwnedRecord, Placement};
 pub use runs::Runs;
+pub use snapshot::{LoadedSnapshot, Snapshot, SnapshotInfo};
 pub use stats::{PutReport, ReadReport, Stats};
 pub use store::{RecordInfo, Store, TensorInfo};
 pub use view::{View, ViewMut};

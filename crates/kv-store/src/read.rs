@@ -249,7 +249,7 @@ impl Inner {
         }
     }
 
-    fn open_all(&self, locations: &[Location]) -> Result<Vec<Source>, (usize, Miss)> {
+    pub(crate) fn open_all(&self, locations: &[Location]) -> Result<Vec<Source>, (usize, Miss)> {
         let mut open: HashMap<[u8; 16], Arc<dyn VfsFile>> = HashMap::new();
         let mut sources = Vec::with_capacity(locations.len());
         for (i, location) in locations.iter().enumerate() {
@@ -291,7 +291,7 @@ impl Inner {
     }
 
     /// Why a read failed; nothing if the record lies elsewhere by now.
-    fn diagnose(&self, address: &Address, location: &Location, reason: Miss) -> Option<Miss> {
+    pub(crate) fn diagnose(&self, address: &Address, location: &Location, reason: Miss) -> Option<Miss> {
         if reason == Miss::Unreadable {
             return Some(reason);
         }

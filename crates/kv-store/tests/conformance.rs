@@ -1,28 +1,12 @@
 //! What every store does, on disk and in memory.
 
+#[macro_use]
 mod support;
 
 use prefill_kv_store::{
     Batch, DType, Error, Key, Kind, Layout, Miss, Namespace, Placement, Record, Store, View,
 };
 use support::{check_noise, key, noise, options, put_noise, space};
-
-/// Runs a test on each kind of store.
-macro_rules! on_every_store {
-    ($($name:ident)*) => {
-        mod disk {
-            $(#[test] fn $name() {
-                let folder = tempfile::tempdir().unwrap();
-                super::$name(super::Store::open(folder.path(), super::options()).unwrap());
-            })*
-        }
-        mod memory {
-            $(#[test] fn $name() {
-                super::$name(super::Store::in_memory(super::options()).unwrap());
-            })*
-        }
-    };
-}
 
 on_every_store! {
     records_come_back_as_they_were

@@ -39,7 +39,21 @@ pub(crate) struct TableTensor {
     pub(crate) axis: Option<u8>,
 }
 
+impl TableTensor {
+    /// The bytes of all its elements. Its blocks, which were there when this was written, are as
+    /// long together; a table that claims more finds no blocks.
+    pub(crate) fn bytes(&self) -> u64 {
+        let size = self.dtype.size() as u64;
+        self.shape.iter().fold(size, |product, &n| product.saturating_mul(n as u64))
+    }
+}
+
 impl SnapshotTable {
+    /// The bytes of all tensors.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.tensors.iter().map(TableTensor::bytes).fold(0, u64::saturating_add)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u32(VERSION);

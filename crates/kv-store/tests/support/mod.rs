@@ -1,6 +1,24 @@
 //! What several test programs share.
 #![allow(dead_code)]
 
+/// Runs a test on each kind of store.
+#[allow(unused_macros)]
+macro_rules! on_every_store {
+    ($($name:ident)*) => {
+        mod disk {
+            $(#[test] fn $name() {
+                let folder = tempfile::tempdir().unwrap();
+                super::$name(prefill_kv_store::Store::open(folder.path(), super::support::options()).unwrap());
+            })*
+        }
+        mod memory {
+            $(#[test] fn $name() {
+                super::$name(prefill_kv_store::Store::in_memory(super::support::options()).unwrap());
+            })*
+        }
+    };
+}
+
 use prefill_kv_store::{Batch, DType, Key, Kind, Layout, Namespace, Options, Record, Store, View};
 
 pub fn options() -> Options {
