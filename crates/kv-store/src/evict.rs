@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::batch::Address;
 use crate::format::Manifest;
-use crate::index::{Commit, Index};
+use crate::index::{Commit, Index, Location};
 use crate::lock::Writing;
 use crate::refresh::{FileKind, file_name};
 use crate::stats::add;
@@ -168,21 +168,21 @@ impl Inner {
         by_commit
     }
 
-    /// Adds those of these blocks that no snapshot refers to.
-    pub(crate) fn orphans(
-        &self,
-        blocks: &[Address],
-        dead: &mut HashMap<[u8; 16], HashSet<Key>>,
-    ) {
+    /// Removes the record of a snapshot that a later one of the same name has replaced, with the
+    /// blocks that no snapshot refers to any more.
+    pub(crate) fn drop_replaced(&self, writing: &mut Writing<'_>, old: &Location) -> Result<()> {
+        let key = old.entry().key;
+        let mut dead = BTreeMap::from([(old.commit.manifest.id, HashSet::from([key]))]);
         let index = self.index.read();
-        if !index.foreign.is_empty() {
-            return;
-        }
-        for block in blocks.iter().filter(|b| index.references(b) == 0) {
+        let blocks = Index::blocks_of(&old.commit.namespace, old.entry());
+        let unread = !index.foreign.is_empty();
+        for block in blocks.iter().filter(|b| !unread && index.references(b) == 0) {
             if let Some(location) = index.get(block) {
                 dead.entry(location.commit.manifest.id).or_default().insert(block.key);
             }
         }
+        drop(index);
+        self.rewrite(writing, &dead)
     }
 
     /// Takes records out of their manifests, then frees what they held.

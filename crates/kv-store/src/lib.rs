@@ -22,8 +22,10 @@ mod runs;
 mod snapshot;
 mod stats;
 mod store;
+mod transfer;
 pub mod vfs;
 mod view;
+mod writer;
 
 pub use admin::{CollectReport, Listed, Progress, VerifyReport};
 pub use batch::{Batch, Namespace, Record};
@@ -37,4 +39,8 @@ pub use runs::Runs;
 pub use snapshot::{LoadedSnapshot, Snapshot, SnapshotInfo};
 pub use stats::{PutReport, ReadReport, Stats};
 pub use store::{RecordInfo, Store, TensorInfo};
+pub use transfer::Export;
 pub use view::{View, ViewMut};
+pub use writer::{
+    Ack, Job, OwnedTensor, OwnedWrite, Submitted, WhenFull, Writer, WriterOptions, WriterStats,
+};

@@ -70,11 +70,12 @@ impl Inner {
         let names = self.vfs.list().map_err(Error::io("list", "v1"))?;
         let outside = self.vfs.outside_bytes().map_err(Error::io("list", "."))?;
         let listing = Listing::new(&*self.vfs, &names);
-        let known = self.known();
+        let (known, unread) = self.known();
         let changed: Vec<_> = listing
             .commits
             .iter()
             .filter(|(id, identity)| known.get(*id) != Some(identity))
+            .filter(|(id, identity)| unread.get(*id).is_none_or(|f| f.identity != **identity))
             .map(|(id, _)| *id)
             .collect();
         let loaded = load_all(&*self.vfs, &changed, self.options.piece_threads());
@@ -84,6 +85,12 @@ impl Inner {
         }
         index.outside = outside;
         index.foreign = listing.foreign;
+        // What could not be read and is still the same need not be tried again.
+        for (id, foreign) in unread {
+            if listing.commits.get(&id) == Some(&foreign.identity) {
+                index.foreign.insert(file_name(&id, FileKind::Commit), foreign);
+            }
+        }
         for (id, result) in changed.iter().zip(loaded) {
             match result {
                 Ok(Some(commit)) => index.insert(Arc::new(commit)),
@@ -101,9 +108,14 @@ impl Inner {
         Ok(())
     }
 
-    fn known(&self) -> HashMap<[u8; 16], u128> {
+    /// The manifests that were read, by what identifies them, and those that could not be.
+    fn known(&self) -> (HashMap<[u8; 16], u128>, HashMap<[u8; 16], Foreign>) {
         let index = self.index.read();
-        index.commits.iter().map(|(id, c)| (*id, c.identity)).collect()
+        let unread = index.foreign.iter().filter_map(|(name, foreign)| match parse_name(name) {
+            Some((id, FileKind::Commit)) => Some((id, *foreign)),
+            _ => None,
+        });
+        (index.commits.iter().map(|(id, c)| (*id, c.identity)).collect(), unread.collect())
     }
 }
 

@@ -11,7 +11,6 @@ use crate::format::{
     BlockRef, ExtentLayout, Group, Hash, MAX_METADATA, MAX_NAME, Manifest, SnapshotTable,
     TableTensor,
 };
-use crate::index::Index;
 use crate::pack::{Extent, process};
 use crate::stats::{PutReport, ReadReport, add, add_micros};
 use crate::store::{Inner, Store, TensorInfo};
@@ -205,9 +204,7 @@ impl Store {
         inner.commit(&mut writing, namespace, drafts, &[namespace.address(key)], &mut report)?;
         drop(pins);
         if let Some(old) = replaced {
-            let mut dead = HashMap::from([(old.commit.manifest.id, HashSet::from([key]))]);
-            inner.orphans(&Index::blocks_of(namespace, old.entry()), &mut dead);
-            inner.rewrite(&mut writing, &dead.into_iter().collect())?;
+            inner.drop_replaced(&mut writing, &old)?;
         }
         drop(writing);
         report.elapsed = add_micros(&inner.counters.put_micros, start);
@@ -494,7 +491,7 @@ fn whole(view: &View<'_>) -> (Option<usize>, usize, usize) {
     (Some(axis), shape[axis], (WHOLE_BLOCK / row.max(1)).max(1))
 }
 
-fn content_key(layout: &ExtentLayout, pieces: &[Hash]) -> Key {
+pub(crate) fn content_key(layout: &ExtentLayout, pieces: &[Hash]) -> Key {
     let mut bytes = Vec::new();
     layout.encode(&mut bytes);
     bytes.extend(pieces.iter().flatten());

@@ -65,6 +65,11 @@ impl Manifest {
         }
     }
 
+    /// Whether its extents and pieces are cut as this version's writer cuts them.
+    pub(crate) fn cuts_as_written_here(&self) -> bool {
+        (self.piece_shift, self.align_shift) == (PIECE_SHIFT, ALIGN_SHIFT)
+    }
+
     pub(crate) fn piece_bytes(&self) -> usize {
         1 << self.piece_shift
     }
