@@ -12,7 +12,7 @@ use crate::format::{Entry, ExtentLayout, Hash, MAX_MANIFEST, Manifest};
 use crate::index::Commit;
 use crate::lock::Writing;
 use crate::pack::{Extent, process};
-use crate::refresh::{FileKind, file_name};
+use crate::refresh::{FileKind, file_name, stat};
 use crate::stats::{PutReport, add, add_micros};
 use crate::store::{Inner, Store};
 use crate::vfs::write_all;
@@ -138,7 +138,7 @@ impl Inner {
         self.write_pack(&mut manifest, &extents, &mut sync, report)?;
         let manifest_bytes = self.write_manifest(&manifest, &mut sync)?;
         self.sync_folder(&mut sync)?;
-        let commit = self.describe(namespace, manifest, manifest_bytes);
+        let commit = self.describe(namespace, manifest, manifest_bytes)?;
         files.keep();
         report.written += commit.manifest.records.len();
         report.bytes_written += commit.manifest.pack_len + manifest_len;
@@ -255,10 +255,14 @@ impl Inner {
         namespace: &Namespace,
         manifest: Manifest,
         manifest_bytes: u64,
-    ) -> Commit {
-        let info = |kind| self.vfs.info(&file_name(&manifest.id, kind)).unwrap_or_default();
-        let (identity, pack) = (info(FileKind::Commit).identity, info(FileKind::Pack));
-        Commit::new(manifest, namespace.clone(), identity, manifest_bytes, pack)
+    ) -> Result<Commit> {
+        let info = |kind| {
+            let name = file_name(&manifest.id, kind);
+            let info = stat(&*self.vfs, &name).map_err(Error::io("stat", name))?;
+            Ok::<_, Error>(info.unwrap_or_default())
+        };
+        let (identity, pack) = (info(FileKind::Commit)?.identity, info(FileKind::Pack)?);
+        Ok(Commit::new(manifest, namespace.clone(), identity, manifest_bytes, pack))
     }
 }
 

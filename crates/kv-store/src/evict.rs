@@ -220,7 +220,7 @@ impl Inner {
                 shrunk.push((commit, None));
             } else {
                 let bytes = self.write_manifest(&manifest, &mut sync)?;
-                let smaller = Arc::new(self.describe(&commit.namespace, manifest, bytes));
+                let smaller = Arc::new(self.describe(&commit.namespace, manifest, bytes)?);
                 self.index.write().insert(smaller.clone());
                 shrunk.push((commit, Some(smaller)));
             }

@@ -12,7 +12,7 @@ use crate::format::{MAX_MANIFEST, Manifest};
 use crate::index::{Commit, Foreign};
 use crate::key::{parse_hex, write_hex};
 use crate::store::Inner;
-use crate::vfs::{Vfs, read_file};
+use crate::vfs::{Info, Vfs, read_file};
 use crate::{Error, Result};
 
 /// A value that the change counter does not have: the index may be behind the folder.
@@ -69,7 +69,7 @@ impl Inner {
         let before = self.vfs.changes().map_err(Error::io("read", "lock"))?;
         let names = self.vfs.list().map_err(Error::io("list", "v1"))?;
         let outside = self.vfs.outside_bytes().map_err(Error::io("list", "."))?;
-        let listing = Listing::new(&*self.vfs, &names);
+        let listing = Listing::new(&*self.vfs, &names).map_err(Error::io("stat", "v1"))?;
         let (known, unread) = self.known();
         let changed: Vec<_> = listing
             .commits
@@ -127,30 +127,41 @@ struct Listing {
 }
 
 impl Listing {
-    fn new(vfs: &dyn Vfs, names: &[String]) -> Self {
+    fn new(vfs: &dyn Vfs, names: &[String]) -> io::Result<Self> {
         let mut listing = Self { commits: HashMap::new(), foreign: BTreeMap::new() };
         let present: HashSet<&str> = names.iter().map(String::as_str).collect();
         for name in names {
-            let info = || vfs.info(name);
-            match parse_name(name) {
-                Some((id, FileKind::Commit)) => {
-                    if let Ok(info) = info() {
-                        listing.commits.insert(id, info.identity);
-                    }
-                }
+            let parsed = parse_name(name);
+            if let Some((id, FileKind::Pack)) = parsed
+                && present.contains(file_name(&id, FileKind::Commit).as_str())
+            {
                 // Counted with its manifest.
-                Some((id, FileKind::Pack))
-                    if present.contains(file_name(&id, FileKind::Commit).as_str()) => {}
-                // In flight, or left by a dead writer: counted until it is gone.
+                continue;
+            }
+            let Some(info) = stat(vfs, name)? else { continue };
+            match parsed {
+                Some((id, FileKind::Commit)) => {
+                    listing.commits.insert(id, info.identity);
+                }
+                // A pack or a temporary in flight, or left by a dead writer, or something else:
+                // counted until it is gone.
                 _ => {
-                    if let Ok(info) = info() {
-                        let foreign = Foreign { bytes: info.allocated, identity: info.identity };
-                        listing.foreign.insert(name.clone(), foreign);
-                    }
+                    let foreign = Foreign { bytes: info.allocated, identity: info.identity };
+                    listing.foreign.insert(name.clone(), foreign);
                 }
             }
         }
-        listing
+        Ok(listing)
+    }
+}
+
+/// What is known of a file; nothing if there is none. Any other failure is not to be taken for
+/// its absence: records would be lost by that.
+pub(crate) fn stat(vfs: &dyn Vfs, name: &str) -> io::Result<Option<Info>> {
+    match vfs.info(name) {
+        Ok(info) => Ok(Some(info)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
     }
 }
 
@@ -194,20 +205,20 @@ fn load(vfs: &dyn Vfs, id: &[u8; 16]) -> Loaded {
         if manifest.id != *id {
             return Err(Error::Invalid { what: "a manifest under another's name" }.into());
         }
-        Ok((info, manifest))
+        let pack = stat(vfs, &pack)?.unwrap_or_default();
+        let namespace = Namespace::from_name(manifest.namespace.clone());
+        Ok(Commit::new(manifest, namespace, info.identity, info.allocated, pack))
     };
     match read() {
-        Ok((info, manifest)) => {
-            let pack = vfs.info(&pack).unwrap_or_default();
-            let namespace = Namespace::from_name(manifest.namespace.clone());
-            Ok(Some(Commit::new(manifest, namespace, info.identity, info.allocated, pack)))
-        }
+        Ok(commit) => Ok(Some(commit)),
         Err(LoadError::Io(e)) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => {
             tracing::warn!(file = name, %error, "a manifest can't be read; its pack is kept");
             let info = vfs.info(&name).unwrap_or_default();
             let pack = vfs.info(&pack).unwrap_or_default();
-            Err(Foreign { bytes: info.allocated + pack.allocated, identity: info.identity })
+            // An error of the file system may pass: no identity means that it is tried again.
+            let identity = if matches!(error, LoadError::Io(_)) { 0 } else { info.identity };
+            Err(Foreign { bytes: info.allocated + pack.allocated, identity })
         }
     }
 }

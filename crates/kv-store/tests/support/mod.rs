@@ -19,6 +19,8 @@ macro_rules! on_every_store {
     };
 }
 
+pub mod hooked;
+
 use prefill_kv_store::{Batch, DType, Key, Kind, Layout, Namespace, Options, Record, Store, View};
 
 pub fn options() -> Options {
