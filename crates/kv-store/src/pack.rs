@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
+use parking_lot::Mutex;
+
 use crate::View;
 use crate::format::{ExtentLayout, Hash};
 use crate::vfs::{VfsFile, write_all};
@@ -51,9 +53,11 @@ pub(crate) fn process(
         .collect();
     let total: u64 = extents.iter().map(|(e, _)| e.len).sum();
     let threads = threads.min((total / WORTH_A_THREAD) as usize + 1).min(work.len().max(1));
+    let writing = Mutex::new(());
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let run = || {
-        let mut worker = Worker { piece, file, ..Worker::default() };
+        let (scratch, sums) = (Vec::new(), Vec::new());
+        let mut worker = Worker { piece, file, writing: &writing, scratch, sums, copied: 0 };
         while let Some(&(e, p)) = work.get(next.fetch_add(1, Relaxed))
             && !failed.load(Relaxed)
         {
@@ -94,10 +98,10 @@ pub(crate) fn process(
     Ok(packed)
 }
 
-#[derive(Default)]
 struct Worker<'f> {
     piece: usize,
     file: Option<&'f dyn VfsFile>,
+    writing: &'f Mutex<()>,
     scratch: Vec<u8>,
     sums: Vec<(usize, usize, Hash)>,
     copied: u64,
@@ -118,6 +122,8 @@ impl Worker<'_> {
             *hasher.finalize().as_bytes()
         });
         if let Some(file) = self.file {
+            // File systems serialise the writes to one file by spinning: wait here instead.
+            let _turn = self.writing.lock();
             write_all(file, &mut slices, extent.offset + start as u64)?;
         }
         Ok(sum)
