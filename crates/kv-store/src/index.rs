@@ -26,7 +26,7 @@ pub(crate) struct Commit {
     /// Changes when the pack is shrunk; [`Index::used`] is its sum.
     pack_bytes: AtomicU64,
     /// Whether the pack was there, and long enough, when last looked at.
-    pub(crate) pack_present: bool,
+    pack_present: bool,
 }
 
 impl Commit {
@@ -45,6 +45,12 @@ impl Commit {
             pack_present: pack.regular && pack.len >= manifest.pack_len,
             manifest,
         }
+    }
+
+    /// Whether its pack is gone, or cut: then nothing of the batch counts, not even a snapshot
+    /// without bytes of its own, which would hide an older one whose blocks are there.
+    pub(crate) fn is_void(&self) -> bool {
+        self.manifest.pack_len > 0 && !self.pack_present
     }
 
     pub(crate) fn pack_bytes(&self) -> u64 {
@@ -130,8 +136,7 @@ impl Index {
         self.used += commit.manifest_bytes + commit.pack_bytes();
         let rank = |c: &Commit| (c.manifest.sequence, c.manifest.id);
         for (i, entry) in commit.manifest.records.iter().enumerate() {
-            let lost = entry.len > 0 && !commit.pack_present;
-            if lost || self.condemned.contains(&(id, entry.key)) {
+            if commit.is_void() || self.condemned.contains(&(id, entry.key)) {
                 continue;
             }
             let address = commit.namespace.address(entry.key);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
+use crossbeam_channel::Sender;
 use parking_lot::Mutex;
 
 use crate::View;
@@ -17,6 +18,9 @@ use crate::vfs::{VfsFile, write_all};
 const DIRECT_RUN: usize = 16 << 10;
 /// Below this, a second thread costs more than it brings.
 const WORTH_A_THREAD: u64 = 2 << 20;
+/// The drive gets to work whenever so much is written: by the time the last byte is, most of them
+/// need not be waited for any more.
+const START_SYNC: u64 = 32 << 20;
 static ZEROS: [u8; 16 << 10] = [0; 16 << 10];
 
 /// One extent to hash and write.
@@ -53,11 +57,12 @@ pub(crate) fn process(
         .collect();
     let total: u64 = extents.iter().map(|(e, _)| e.len).sum();
     let threads = threads.min((total / WORTH_A_THREAD) as usize + 1).min(work.len().max(1));
-    let writing = Mutex::new(());
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (syncs, due) = crossbeam_channel::bounded(1);
+    let output = file.map(|file| Output { file, written: Mutex::new(0), syncs: &syncs });
     let run = || {
-        let (scratch, sums) = (Vec::new(), Vec::new());
-        let mut worker = Worker { piece, file, writing: &writing, scratch, sums, copied: 0 };
+        let output = output.as_ref();
+        let mut worker = Worker { piece, output, scratch: Vec::new(), sums: Vec::new(), copied: 0 };
         while let Some(&(e, p)) = work.get(next.fetch_add(1, Relaxed))
             && !failed.load(Relaxed)
         {
@@ -73,14 +78,24 @@ pub(crate) fn process(
         }
         Ok(worker)
     };
-    let results = thread::scope(|scope| {
+    let panicked = || io::Error::other("a writing thread panicked");
+    let (results, synced) = thread::scope(|scope| {
+        let early = file.filter(|_| total >= 2 * START_SYNC).map(|file| {
+            scope.spawn(move || {
+                due.iter().take_while(|more| *more).try_for_each(|_| file.sync_data(false))
+            })
+        });
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
         let mut results = vec![run()];
-        results.extend(others.into_iter().map(|t| {
-            t.join().unwrap_or_else(|_| Err(io::Error::other("a hashing thread panicked")))
-        }));
-        results
+        results.extend(others.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(panicked()))));
+        let synced = early.map(|t| {
+            // If that thread has failed there is nobody to tell.
+            let _ = syncs.send(false);
+            t.join().unwrap_or_else(|_| Err(panicked()))
+        });
+        (results, synced)
     });
+    synced.transpose()?;
     let mut packed = Packed::default();
     packed.pieces.extend(
         extents.iter().map(|(e, hashed)| (!hashed).then(|| vec![[0; 32]; count(e)])),
@@ -98,16 +113,39 @@ pub(crate) fn process(
     Ok(packed)
 }
 
-struct Worker<'f> {
+/// The pack that is being written.
+struct Output<'f> {
+    file: &'f dyn VfsFile,
+    /// Bytes since the drive was last told to start. File systems serialise the writes to one
+    /// file by spinning: whoever holds this writes, and the others wait without.
+    written: Mutex<u64>,
+    /// Whether there is more to sync.
+    syncs: &'f Sender<bool>,
+}
+
+impl Output<'_> {
+    fn write(&self, slices: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let bytes: usize = slices.iter().map(|s| s.len()).sum();
+        let mut written = self.written.lock();
+        write_all(self.file, slices, offset)?;
+        *written += bytes as u64;
+        // A sync that is still running will be followed by another.
+        if *written >= START_SYNC && self.syncs.try_send(true).is_ok() {
+            *written = 0;
+        }
+        Ok(())
+    }
+}
+
+struct Worker<'w, 'f> {
     piece: usize,
-    file: Option<&'f dyn VfsFile>,
-    writing: &'f Mutex<()>,
+    output: Option<&'w Output<'f>>,
     scratch: Vec<u8>,
     sums: Vec<(usize, usize, Hash)>,
     copied: u64,
 }
 
-impl Worker<'_> {
+impl Worker<'_, '_> {
     fn piece(&mut self, extent: &Extent<'_>, p: usize, hash: bool) -> io::Result<Option<Hash>> {
         let start = p * self.piece;
         let range = start..(start + self.piece).min(extent.len as usize);
@@ -121,10 +159,8 @@ impl Worker<'_> {
             }
             *hasher.finalize().as_bytes()
         });
-        if let Some(file) = self.file {
-            // File systems serialise the writes to one file by spinning: wait here instead.
-            let _turn = self.writing.lock();
-            write_all(file, &mut slices, extent.offset + start as u64)?;
+        if let Some(output) = self.output {
+            output.write(&mut slices, extent.offset + start as u64)?;
         }
         Ok(sum)
     }

@@ -64,18 +64,18 @@ fn writes(name: &str, tokens: usize, rounds: usize, folder: &std::path::Path, py
         let mut subjects: Vec<_> = subjects.into_iter().map(Some).collect();
         for i in 0..n {
             let (label, run) = subjects[(i + round) % n].take().unwrap();
+            timing::warm_pages(folder, cache.bytes());
             table.time(label, run);
         }
         if let Some(python) = python {
-            let seconds = python.save(&at("mlx.safetensors"), tokens);
+            timing::warm_pages(folder, cache.bytes());
+            let seconds = python.save(&at("mlx").with_extension("safetensors"), tokens);
             table.record("mlx-lm save + fsync", seconds, None);
         }
-        timing::sync();
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
         }
-        timing::sync();
     }
     table.print(&["seeds", "mlx-lm save + fsync"]);
 }
@@ -122,6 +122,7 @@ fn reput(rounds: usize, folder: &std::path::Path) {
     let mut table = Table::new("re-put of known keys", cache.bytes());
     for round in 0..rounds {
         let path = folder.join(format!("reput-{round}"));
+        timing::warm_pages(folder, cache.bytes());
         table.time("first put", || ours::put(&path, &cache, 2));
         let store = ours::open(&path, 2);
         table.time("second put", || ours::put_in(&store, &cache));
