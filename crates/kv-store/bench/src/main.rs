@@ -139,7 +139,7 @@ fn turn(folder: &std::path::Path) {
 
 fn many(folder: &std::path::Path) {
     println!("\n## a store of many blocks");
-    for (blocks, batch) in [(10_000, 32), (100_000, 32), (100_000, 1)] {
+    for (blocks, batch) in [(10_000, 32), (100_000, 32), (10_000, 1)] {
         ours::many(&folder.join(format!("many-{blocks}-{batch}")), blocks, batch);
     }
 }
