@@ -85,7 +85,12 @@ impl Store {
             .collect();
         all.sort_by(|a, b| {
             let key = |(sequence, entry, l): &(u64, u32, Listed)| {
-                (l.record.namespace.clone(), l.record.kind.code(), *sequence, *entry)
+                (
+                    l.record.namespace.clone(),
+                    l.record.kind.code(),
+                    *sequence,
+                    *entry,
+                )
             };
             key(a).cmp(&key(b))
         });
@@ -112,14 +117,24 @@ impl Store {
         inner.refresh()?;
         let (mut commits, foreign): (Vec<Arc<Commit>>, _) = {
             let index = inner.index.read();
-            (index.commits.values().cloned().collect(), index.foreign.keys().cloned().collect())
+            (
+                index.commits.values().cloned().collect(),
+                index.foreign.keys().cloned().collect(),
+            )
         };
         commits.sort_by_key(|c| c.manifest.sequence);
         let total = commits.iter().map(|c| extent_bytes(c)).sum();
-        let mut report = VerifyReport { foreign, ..VerifyReport::default() };
+        let mut report = VerifyReport {
+            foreign,
+            ..VerifyReport::default()
+        };
         for commit in commits {
             for (i, entry) in commit.manifest.records.iter().enumerate() {
-                if inner.index.read().is_condemned(&commit.manifest.id, &entry.key) {
+                if inner
+                    .index
+                    .read()
+                    .is_condemned(&commit.manifest.id, &entry.key)
+                {
                     report.damaged.push((
                         commit.namespace.name().to_owned(),
                         entry.key,
@@ -127,7 +142,10 @@ impl Store {
                     ));
                     continue;
                 }
-                let location = Location { commit: commit.clone(), entry: i as u32 };
+                let location = Location {
+                    commit: commit.clone(),
+                    entry: i as u32,
+                };
                 match inner.check(&location)? {
                     None => report.sound += 1,
                     Some(Miss::Removed) => {}
@@ -176,7 +194,11 @@ impl Store {
         }
         drop(writing);
         let after = inner.index.read().used();
-        Ok(CollectReport { records, before, after })
+        Ok(CollectReport {
+            records,
+            before,
+            after,
+        })
     }
 
     /// Removes everything in a namespace. Returns how many records that was.
@@ -272,7 +294,13 @@ impl crate::store::Inner {
         let mut at = 0;
         while at < len {
             let n = (len - at).min(CHUNK) as usize;
-            let span = Span { buffer: 0, offset: 0, len: n, record: 0, at: at as usize };
+            let span = Span {
+                buffer: 0,
+                offset: 0,
+                len: n,
+                record: 0,
+                at: at as usize,
+            };
             let threads = self.options.piece_threads();
             let done = fetch(sources, vec![span], &mut [&mut buffer[..n]], threads)?;
             if let Err((_, reason)) = done {

@@ -25,14 +25,17 @@ impl Namespace {
     /// [`Error::Limit`] if the name is longer.
     pub fn new(name: &str) -> Result<Self> {
         if name.len() > MAX_NAME {
-            return Err(Error::limit("namespace length", name.len(), MAX_NAME as u64));
+            return Err(Error::limit(
+                "namespace length",
+                name.len(),
+                MAX_NAME as u64,
+            ));
         }
         Ok(Self::from_name(name.into()))
     }
 
     pub(crate) fn from_name(name: Arc<str>) -> Self {
-        let hash =
-            blake3::derive_key("prefill-kv-store 2026-11-29 namespace v1", name.as_bytes());
+        let hash = blake3::derive_key("prefill-kv-store 2026-11-29 namespace v1", name.as_bytes());
         let mut id = [0; 16];
         id.copy_from_slice(&hash[..16]);
         Self { name, id }
@@ -49,7 +52,10 @@ impl Namespace {
     }
 
     pub(crate) const fn address(&self, key: Key) -> Address {
-        Address { namespace: self.id, key }
+        Address {
+            namespace: self.id,
+            key,
+        }
     }
 }
 
@@ -83,7 +89,14 @@ impl<'a> Record<'a> {
     /// A record without parent, tensors or metadata.
     #[must_use]
     pub const fn new(key: Key, kind: Kind) -> Self {
-        Self { key, kind, parent: None, cost: 0.0, tensors: Vec::new(), metadata: &[] }
+        Self {
+            key,
+            kind,
+            parent: None,
+            cost: 0.0,
+            tensors: Vec::new(),
+            metadata: &[],
+        }
     }
 
     /// Sets the parent.
@@ -120,13 +133,21 @@ impl<'a> Record<'a> {
 
     fn check(&self) -> Result<()> {
         if !self.kind.is_callers() {
-            return Err(Error::Invalid { what: "only the store makes records of this kind" });
+            return Err(Error::Invalid {
+                what: "only the store makes records of this kind",
+            });
         }
         if !(self.cost.is_finite() && self.cost >= 0.0) {
-            return Err(Error::Invalid { what: "a cost must be finite and not negative" });
+            return Err(Error::Invalid {
+                what: "a cost must be finite and not negative",
+            });
         }
         if self.metadata.len() > MAX_METADATA as usize {
-            return Err(Error::limit("metadata length", self.metadata.len(), MAX_METADATA.into()));
+            return Err(Error::limit(
+                "metadata length",
+                self.metadata.len(),
+                MAX_METADATA.into(),
+            ));
         }
         Ok(())
     }
@@ -161,7 +182,11 @@ impl<'a> Batch<'a> {
 
     pub(crate) fn check(&self) -> Result<()> {
         if self.records.len() > MAX_RECORDS as usize {
-            return Err(Error::limit("record count", self.records.len(), MAX_RECORDS.into()));
+            return Err(Error::limit(
+                "record count",
+                self.records.len(),
+                MAX_RECORDS.into(),
+            ));
         }
         let mut seen = HashSet::with_capacity(self.records.len());
         for record in &self.records {

@@ -130,8 +130,7 @@ impl Inner {
         if manifest_len > MAX_MANIFEST {
             return Err(Error::limit("manifest length", manifest_len, MAX_MANIFEST));
         }
-        report.evicted +=
-            self.make_room(writing, manifest.pack_len, manifest_len, needed)?;
+        report.evicted += self.make_room(writing, manifest.pack_len, manifest_len, needed)?;
         writing.begin_change()?;
         let files = NewFiles::of(self, manifest.id);
         let mut sync = Duration::ZERO;
@@ -144,8 +143,14 @@ impl Inner {
         report.bytes_written += commit.manifest.pack_len + manifest_len;
         report.sync += sync;
         add(&self.counters.puts, 1);
-        add(&self.counters.records_written, commit.manifest.records.len());
-        add(&self.counters.bytes_written, commit.manifest.pack_len + manifest_len);
+        add(
+            &self.counters.records_written,
+            commit.manifest.records.len(),
+        );
+        add(
+            &self.counters.bytes_written,
+            commit.manifest.pack_len + manifest_len,
+        );
         self.index.write().insert(Arc::new(commit));
         Ok(())
     }
@@ -156,14 +161,17 @@ impl Inner {
         namespace: &Namespace,
         drafts: Vec<Draft<'a>>,
     ) -> Result<(Manifest, Vec<(Extent<'a>, bool)>)> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs();
         let mut manifest = Manifest::new(random_id(), namespace.shared_name(), now);
         manifest.sequence = self.index.read().greatest_sequence + 1;
         let mut extents = Vec::with_capacity(drafts.len());
         for draft in drafts {
             let len = manifest.extent_len(draft.layout.payload);
             let offset = manifest.pack_len;
-            let end = offset.checked_add(len).filter(|&end| end <= i64::MAX as u64);
+            let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok());
             manifest.pack_len =
                 end.ok_or_else(|| Error::limit("pack length", u64::MAX, i64::MAX as u64))?;
             let layout = manifest.intern(draft.layout);
@@ -181,7 +189,15 @@ impl Inner {
                 metadata: draft.metadata.into(),
             });
             let layout = manifest.layouts[layout as usize].clone();
-            extents.push((Extent { layout, views: draft.views, offset, len }, hashed));
+            extents.push((
+                Extent {
+                    layout,
+                    views: draft.views,
+                    offset,
+                    len,
+                },
+                hashed,
+            ));
         }
         Ok((manifest, extents))
     }
@@ -198,10 +214,11 @@ impl Inner {
         }
         let name = file_name(&manifest.id, FileKind::Pack);
         let file = self.vfs.create(&name).map_err(Error::io("create", &name))?;
-        file.preallocate(manifest.pack_len).map_err(Error::io("preallocate", &name))?;
+        file.preallocate(manifest.pack_len)
+            .map_err(Error::io("preallocate", &name))?;
         let (piece, threads) = (manifest.piece_bytes(), self.options.piece_threads());
-        let packed = process(extents, piece, Some(&*file), threads)
-            .map_err(Error::io("write", &name))?;
+        let packed =
+            process(extents, piece, Some(&*file), threads).map_err(Error::io("write", &name))?;
         for (entry, pieces) in manifest.records.iter_mut().zip(packed.pieces) {
             if let Some(pieces) = pieces {
                 entry.pieces = pieces.into();
@@ -210,7 +227,9 @@ impl Inner {
         report.bytes_copied += packed.copied;
         report.peak_scratch_bytes = report.peak_scratch_bytes.max(packed.scratch);
         add(&self.counters.bytes_copied, packed.copied);
-        self.counters.peak_scratch_bytes.fetch_max(packed.scratch, Relaxed);
+        self.counters
+            .peak_scratch_bytes
+            .fetch_max(packed.scratch, Relaxed);
         let start = Instant::now();
         // On Apple this only hands the data to the drive: the manifest's sync flushes both.
         file.sync_data(false).map_err(Error::io("sync", &name))?;
@@ -226,18 +245,27 @@ impl Inner {
         let bytes = manifest.encode();
         let file = match self.vfs.create(&temporary) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                self.vfs.remove(&temporary).map_err(Error::io("remove", &temporary))?;
+                self.vfs
+                    .remove(&temporary)
+                    .map_err(Error::io("remove", &temporary))?;
                 self.vfs.create(&temporary)
             }
             other => other,
         }
         .map_err(Error::io("create", &temporary))?;
-        write_all(&*file, &mut [IoSlice::new(&bytes)], 0).map_err(Error::io("write", &temporary))?;
+        write_all(&*file, &mut [IoSlice::new(&bytes)], 0)
+            .map_err(Error::io("write", &temporary))?;
         let start = Instant::now();
-        file.sync_data(true).map_err(Error::io("sync", &temporary))?;
+        file.sync_data(true)
+            .map_err(Error::io("sync", &temporary))?;
         *sync += add_micros(&self.counters.sync_micros, start);
-        let allocated = file.info().map_err(Error::io("stat", &temporary))?.allocated;
-        self.vfs.rename(&temporary, &name).map_err(Error::io("rename", &name))?;
+        let allocated = file
+            .info()
+            .map_err(Error::io("stat", &temporary))?
+            .allocated;
+        self.vfs
+            .rename(&temporary, &name)
+            .map_err(Error::io("rename", &name))?;
         add(&self.counters.manifest_bytes_written, bytes.len());
         Ok(allocated)
     }
@@ -262,7 +290,13 @@ impl Inner {
             Ok::<_, Error>(info.unwrap_or_default())
         };
         let (identity, pack) = (info(FileKind::Commit)?.identity, info(FileKind::Pack)?);
-        Ok(Commit::new(manifest, namespace.clone(), identity, manifest_bytes, pack))
+        Ok(Commit::new(
+            manifest,
+            namespace.clone(),
+            identity,
+            manifest_bytes,
+            pack,
+        ))
     }
 }
 
@@ -275,7 +309,11 @@ struct NewFiles<'a> {
 
 impl<'a> NewFiles<'a> {
     const fn of(inner: &'a Inner, id: [u8; 16]) -> Self {
-        Self { inner, id, keep: false }
+        Self {
+            inner,
+            id,
+            keep: false,
+        }
     }
 
     fn keep(mut self) {
@@ -307,7 +345,10 @@ pub(crate) fn random_id() -> [u8; 16] {
     use std::hash::{BuildHasher, RandomState};
     use std::sync::atomic::AtomicU64;
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_nanos();
     let mut hasher = blake3::Hasher::new();
     for _ in 0..2 {
         hasher.update(&RandomState::new().hash_one(now).to_le_bytes());

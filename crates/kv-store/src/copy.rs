@@ -15,41 +15,39 @@ pub(crate) fn gather(
     range: Range<usize>,
     out: &mut [u8],
 ) {
-    match tiled(layout, item, &range) {
-        Some(tiles) => match item {
-            1 => tiles.each(|from, to| copy::<1>(data, from, out, to)),
-            2 => tiles.each(|from, to| copy::<2>(data, from, out, to)),
-            4 => tiles.each(|from, to| copy::<4>(data, from, out, to)),
-            _ => tiles.each(|from, to| copy::<8>(data, from, out, to)),
-        },
-        None => {
-            let mut rest = out;
-            for run in Runs::of_range(layout, item, range) {
-                let (head, tail) = rest.split_at_mut(run.len());
-                head.copy_from_slice(&data[run]);
-                rest = tail;
-            }
+    let Some(tiles) = tiled(layout, item, &range) else {
+        let mut rest = out;
+        for run in Runs::of_range(layout, item, range) {
+            let (head, tail) = rest.split_at_mut(run.len());
+            head.copy_from_slice(&data[run]);
+            rest = tail;
         }
+        return;
+    };
+    match item {
+        1 => tiles.each(|from, to| copy::<1>(data, from, out, to)),
+        2 => tiles.each(|from, to| copy::<2>(data, from, out, to)),
+        4 => tiles.each(|from, to| copy::<4>(data, from, out, to)),
+        _ => tiles.each(|from, to| copy::<8>(data, from, out, to)),
     }
 }
 
 /// Copies all elements from row-major order to where `layout` puts them.
 pub(crate) fn scatter(packed: &[u8], data: &mut [u8], layout: &Layout, item: usize) {
-    match tiled(layout, item, &(0..packed.len())) {
-        Some(tiles) => match item {
-            1 => tiles.each(|to, from| copy::<1>(packed, from, data, to)),
-            2 => tiles.each(|to, from| copy::<2>(packed, from, data, to)),
-            4 => tiles.each(|to, from| copy::<4>(packed, from, data, to)),
-            _ => tiles.each(|to, from| copy::<8>(packed, from, data, to)),
-        },
-        None => {
-            let mut rest = packed;
-            for run in Runs::new(layout, item) {
-                let (head, tail) = rest.split_at(run.len());
-                data[run].copy_from_slice(head);
-                rest = tail;
-            }
+    let Some(tiles) = tiled(layout, item, &(0..packed.len())) else {
+        let mut rest = packed;
+        for run in Runs::new(layout, item) {
+            let (head, tail) = rest.split_at(run.len());
+            data[run].copy_from_slice(head);
+            rest = tail;
         }
+        return;
+    };
+    match item {
+        1 => tiles.each(|to, from| copy::<1>(packed, from, data, to)),
+        2 => tiles.each(|to, from| copy::<2>(packed, from, data, to)),
+        4 => tiles.each(|to, from| copy::<4>(packed, from, data, to)),
+        _ => tiles.each(|to, from| copy::<8>(packed, from, data, to)),
     }
 }
 
@@ -73,7 +71,9 @@ struct Tiles {
 /// The tiles of a layout for which copying row by row would touch a cache line for each element.
 fn tiled(layout: &Layout, item: usize, range: &Range<usize>) -> Option<Tiles> {
     let dims = layout.collapse();
-    let [.., (rows, row_step), (columns, column_step)] = dims[..] else { return None };
+    let [.., (rows, row_step), (columns, column_step)] = dims[..] else {
+        return None;
+    };
     let aligned = range.start.is_multiple_of(item) && range.end.is_multiple_of(item);
     (aligned && column_step.unsigned_abs() > row_step.unsigned_abs().max(1)).then(|| Tiles {
         layout: layout.clone(),
@@ -98,7 +98,10 @@ impl Tiles {
             let (height, width) = if column > 0 || left < self.columns {
                 (1, (self.columns - column).min(left))
             } else {
-                ((self.rows - row % self.rows).min(left / self.columns), self.columns)
+                (
+                    (self.rows - row % self.rows).min(left / self.columns),
+                    self.columns,
+                )
             };
             let Some(origin) = Runs::of_range(
                 &self.layout,
@@ -108,7 +111,13 @@ impl Tiles {
             .next() else {
                 return;
             };
-            self.matrix(origin.start, (at - first) * self.item, height, width, &mut f);
+            self.matrix(
+                origin.start,
+                (at - first) * self.item,
+                height,
+                width,
+                &mut f,
+            );
             at += height * width;
         }
     }
@@ -123,14 +132,15 @@ impl Tiles {
         f: &mut impl FnMut(usize, usize),
     ) {
         let item = self.item;
-        let (row_step, column_step) =
-            (self.row_step * item as isize, self.column_step * item as isize);
+        let (row_step, column_step) = (
+            self.row_step * item as isize,
+            self.column_step * item as isize,
+        );
         for top in (0..height).step_by(TILE) {
             for left in (0..width).step_by(TILE) {
                 for row in top..(top + TILE).min(height) {
-                    let mut from = strided as isize
-                        + row as isize * row_step
-                        + left as isize * column_step;
+                    let mut from =
+                        strided as isize + row as isize * row_step + left as isize * column_step;
                     let mut to = packed + (row * self.columns + left) * item;
                     for _ in left..(left + TILE).min(width) {
                         f(from as usize, to);

@@ -166,8 +166,13 @@ pub enum Miss {
 
 impl Miss {
     /// Every reason, in the order of the counters in [`crate::Stats`].
-    pub const ALL: [Self; 5] =
-        [Self::Absent, Self::Removed, Self::Torn, Self::Truncated, Self::Unreadable];
+    pub const ALL: [Self; 5] = [
+        Self::Absent,
+        Self::Removed,
+        Self::Torn,
+        Self::Truncated,
+        Self::Unreadable,
+    ];
 }
 
 impl fmt::Display for Miss {
@@ -192,13 +197,24 @@ impl Error {
         }
     }
 
-    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Io { action, path, source }
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
     }
 
     pub(crate) fn limit(what: &'static str, found: impl TryInto<u64>, limit: u64) -> Self {
-        Self::Limit { what, found: found.try_into().unwrap_or(u64::MAX), limit }
+        Self::Limit {
+            what,
+            found: found.try_into().unwrap_or(u64::MAX),
+            limit,
+        }
     }
 }
 

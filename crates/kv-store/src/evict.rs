@@ -41,19 +41,27 @@ impl Inner {
             };
             let available = self.vfs.available().map_err(Error::io("stat", "v1"))?;
             // What the file system can still take counts as the limit where that is lower.
-            let on_disk = used.saturating_add(available).saturating_sub(self.options.free_floor);
+            let on_disk = used
+                .saturating_add(available)
+                .saturating_sub(self.options.free_floor);
             let limit = self.options.limit.min(on_disk).saturating_sub(reserve);
             let wanted = pack.saturating_add(manifest);
             let after = used.saturating_add(wanted);
             if after <= limit {
                 return Ok(evicted);
             }
-            let full = Error::Full { needed: wanted, available: limit.saturating_sub(foreign) };
+            let full = Error::Full {
+                needed: wanted,
+                available: limit.saturating_sub(foreign),
+            };
             if wanted > limit {
                 return Err(full);
             }
             if wanted.saturating_add(foreign) > limit {
-                return Err(Error::FullOfForeign { foreign, limit: self.options.limit });
+                return Err(Error::FullOfForeign {
+                    foreign,
+                    limit: self.options.limit,
+                });
             }
             // A little more than needed, so that a full store is not evicted from at every put.
             let excess = (after - limit).saturating_add(limit / 64);
@@ -87,11 +95,16 @@ impl Inner {
             && let Some(address) = residents.victim()
         {
             residents.remove(&address);
-            let Some(location) = index.get(&address) else { continue };
+            let Some(location) = index.get(&address) else {
+                continue;
+            };
             let blocks = Index::blocks_of(&location.commit.namespace, location.entry());
             let entry_bytes = |a: &Address| index.get(a).map_or(0, |l| l.entry().len);
             // Blocks that other snapshots share stay: counting them would stop too early.
-            let own = blocks.iter().filter(|b| index.references(b) == 1).map(entry_bytes);
+            let own = blocks
+                .iter()
+                .filter(|b| index.references(b) == 1)
+                .map(entry_bytes);
             freed += location.entry().len + own.sum::<u64>();
             victims.push(address);
         }
@@ -105,7 +118,9 @@ impl Inner {
         for address in victims {
             if let Some(location) = index.get(address) {
                 let entry = location.entry();
-                let parent = entry.parent.map(|key| location.commit.namespace.address(key));
+                let parent = entry
+                    .parent
+                    .map(|key| location.commit.namespace.address(key));
                 residents.insert(*address, Index::weight(entry), entry.cost, parent);
             }
         }
@@ -147,7 +162,10 @@ impl Inner {
         let mut by_commit: BTreeMap<[u8; 16], HashSet<Key>> = BTreeMap::new();
         let mut condemn = |address: &Address| {
             let location = index.get(address)?;
-            by_commit.entry(location.commit.manifest.id).or_default().insert(address.key);
+            by_commit
+                .entry(location.commit.manifest.id)
+                .or_default()
+                .insert(address.key);
             Some(location.clone())
         };
         let mut fewer: HashMap<Address, u32> = HashMap::new();
@@ -176,9 +194,14 @@ impl Inner {
         let index = self.index.read();
         let blocks = Index::blocks_of(&old.commit.namespace, old.entry());
         let unread = !index.foreign.is_empty();
-        for block in blocks.iter().filter(|b| !unread && index.references(b) == 0) {
+        for block in blocks
+            .iter()
+            .filter(|b| !unread && index.references(b) == 0)
+        {
             if let Some(location) = index.get(block) {
-                dead.entry(location.commit.manifest.id).or_default().insert(block.key);
+                dead.entry(location.commit.manifest.id)
+                    .or_default()
+                    .insert(block.key);
             }
         }
         drop(index);
@@ -206,7 +229,9 @@ impl Inner {
         let mut sync = Duration::ZERO;
         let mut shrunk = Vec::new();
         for (id, keys) in by_commit {
-            let Some(commit) = self.index.read().commits.get(id).cloned() else { continue };
+            let Some(commit) = self.index.read().commits.get(id).cloned() else {
+                continue;
+            };
             let manifest = without(&commit.manifest, keys);
             if manifest.records.is_empty() {
                 let name = file_name(id, FileKind::Commit);
@@ -257,7 +282,10 @@ impl Inner {
         };
         if !file.try_lock(true).map_err(Error::io("lock", &name))? {
             add(&self.counters.deferred, 1);
-            tracing::debug!(file = name, "somebody reads a pack; its dead bytes stay for now");
+            tracing::debug!(
+                file = name,
+                "somebody reads a pack; its dead bytes stay for now"
+            );
             return Ok(());
         }
         if commit.manifest.pack_len == 0 {
@@ -265,7 +293,8 @@ impl Inner {
         } else {
             let len = file.info().map_err(Error::io("stat", &name))?.len;
             if len > commit.manifest.pack_len {
-                file.truncate(commit.manifest.pack_len).map_err(Error::io("truncate", &name))?;
+                file.truncate(commit.manifest.pack_len)
+                    .map_err(Error::io("truncate", &name))?;
             }
             for (from, to) in gaps(&commit.manifest) {
                 match file.punch(from, to - from) {
@@ -275,8 +304,13 @@ impl Inner {
             }
         }
         let pack_bytes = self.vfs.info(&name).unwrap_or_default().allocated;
-        add(&self.counters.bytes_freed, commit.pack_bytes().saturating_sub(pack_bytes));
-        self.index.write().set_pack_bytes(&commit.manifest.id, pack_bytes);
+        add(
+            &self.counters.bytes_freed,
+            commit.pack_bytes().saturating_sub(pack_bytes),
+        );
+        self.index
+            .write()
+            .set_pack_bytes(&commit.manifest.id, pack_bytes);
         Ok(())
     }
 }
@@ -286,7 +320,12 @@ fn without(manifest: &Manifest, keys: &HashSet<Key>) -> Manifest {
     let mut left = manifest.clone();
     left.records.retain(|entry| !keys.contains(&entry.key));
     left.generation += 1;
-    left.pack_len = left.records.iter().map(|e| e.offset + e.len).max().unwrap_or(0);
+    left.pack_len = left
+        .records
+        .iter()
+        .map(|e| e.offset + e.len)
+        .max()
+        .unwrap_or(0);
     left.layouts.clear();
     for entry in &mut left.records {
         entry.layout = left_layout(&mut left.layouts, manifest, entry.layout);
@@ -310,8 +349,12 @@ fn left_layout(
 
 /// The parts of a pack that no record holds.
 fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
-    let mut extents: Vec<(u64, u64)> =
-        manifest.records.iter().filter(|e| e.len > 0).map(|e| (e.offset, e.len)).collect();
+    let mut extents: Vec<(u64, u64)> = manifest
+        .records
+        .iter()
+        .filter(|e| e.len > 0)
+        .map(|e| (e.offset, e.len))
+        .collect();
     extents.sort_unstable();
     let mut gaps = Vec::new();
     let mut at = 0;
@@ -333,7 +376,11 @@ pub(crate) struct Pins<'a> {
 
 impl<'a> Pins<'a> {
     pub(crate) fn new(inner: &'a Inner, addresses: &[Address]) -> Self {
-        let mut pins = Self { inner, records: Vec::new(), blocks: Vec::new() };
+        let mut pins = Self {
+            inner,
+            records: Vec::new(),
+            blocks: Vec::new(),
+        };
         let mut index = inner.index.write();
         for address in addresses {
             let kind = index.get(address).map(|l| l.entry().kind);
@@ -368,8 +415,9 @@ impl Index {
         for (id, commit) in &self.commits {
             for entry in &commit.manifest.records {
                 let address = commit.namespace.address(entry.key);
-                let current =
-                    self.get(&address).is_some_and(|l| l.commit.manifest.id == *id);
+                let current = self
+                    .get(&address)
+                    .is_some_and(|l| l.commit.manifest.id == *id);
                 let orphan = entry.kind == Kind::Content
                     && self.references(&address) == 0
                     && self.foreign.is_empty();

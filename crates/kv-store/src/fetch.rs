@@ -69,7 +69,9 @@ pub(crate) fn fetch(
 ) -> Result<Result<Fetched, Failure>> {
     let jobs = jobs(sources, spans, buffers)?;
     let bytes: u64 = jobs.iter().map(|j| j.len as u64).sum();
-    let threads = threads.min((bytes / WORTH_A_THREAD) as usize + 1).min(jobs.len().max(1));
+    let threads = threads
+        .min((bytes / WORTH_A_THREAD) as usize + 1)
+        .min(jobs.len().max(1));
     let jobs = Mutex::new(jobs.into_iter());
     let failed = AtomicBool::new(false);
     let run = || {
@@ -79,7 +81,9 @@ pub(crate) fn fetch(
             let Some(job) = jobs.lock().next() else { break };
             let source = job.source;
             let file = sources[source].file.as_deref();
-            let done = file.ok_or(Miss::Truncated).and_then(|file| job.run(file, &mut scratch));
+            let done = file
+                .ok_or(Miss::Truncated)
+                .and_then(|file| job.run(file, &mut scratch));
             copied += done.map_err(|reason| {
                 failed.store(true, Relaxed);
                 (source, reason)
@@ -90,10 +94,18 @@ pub(crate) fn fetch(
     let results: Vec<Result<u64, Failure>> = thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
         let mut results = vec![run()];
-        results.extend(others.into_iter().map(|t| t.join().unwrap_or(Err((0, Miss::Unreadable)))));
+        results.extend(
+            others
+                .into_iter()
+                .map(|t| t.join().unwrap_or(Err((0, Miss::Unreadable)))),
+        );
         results
     });
-    let mut fetched = Fetched { bytes, copied: 0, threads };
+    let mut fetched = Fetched {
+        bytes,
+        copied: 0,
+        threads,
+    };
     for result in results {
         match result {
             Ok(copied) => fetched.copied += copied,
@@ -115,7 +127,10 @@ fn jobs<'a>(
         first.push(pieces);
         pieces += source.location.entry().pieces.len();
     }
-    let mut cut: Vec<Span> = spans.into_iter().flat_map(|s| at_pieces(s, sources)).collect();
+    let mut cut: Vec<Span> = spans
+        .into_iter()
+        .flat_map(|s| at_pieces(s, sources))
+        .collect();
     cut.sort_unstable_by_key(|s| (s.buffer, s.offset));
     let mut parts: Vec<Vec<(usize, &'a mut [u8])>> = Vec::new();
     parts.resize_with(pieces, Vec::new);
@@ -125,7 +140,10 @@ fn jobs<'a>(
         let mut at = 0;
         while let Some(span) = cut.next_if(|s| s.buffer == index) {
             if span.offset < at {
-                return Err(Error::Overlap { buffer: index, offset: span.offset });
+                return Err(Error::Overlap {
+                    buffer: index,
+                    offset: span.offset,
+                });
             }
             let (_, from) = rest.split_at_mut(span.offset - at);
             let (own, after) = from.split_at_mut(span.len);
@@ -185,7 +203,10 @@ impl Job<'_> {
         let wanted: usize = self.parts.iter().map(|(_, p)| p.len()).sum();
         let long = wanted / self.parts.len() >= DIRECT && self.parts.len() * 2 < MAX_SLICES;
         // The same bytes may be wanted in several places.
-        let once = self.parts.windows(2).all(|pair| pair[0].0 + pair[0].1.len() <= pair[1].0);
+        let once = self
+            .parts
+            .windows(2)
+            .all(|pair| pair[0].0 + pair[0].1.len() <= pair[1].0);
         let direct = long && once;
         let read = if direct {
             self.read_direct(file, scratch)
@@ -215,9 +236,8 @@ impl Job<'_> {
         if at < self.len {
             slices.push(&mut spare[..self.len - at]);
         }
-        let mut into: Vec<IoSliceMut<'_>> =
-            slices.iter_mut().map(|s| IoSliceMut::new(s)).collect();
-        read_all(file, &mut into, self.offset).map_err(reason)?;
+        let mut into: Vec<IoSliceMut<'_>> = slices.iter_mut().map(|s| IoSliceMut::new(s)).collect();
+        read_all(file, &mut into, self.offset).map_err(|e| reason(&e))?;
         let mut hasher = blake3::Hasher::new();
         for slice in &slices {
             hasher.update(slice);
@@ -228,7 +248,7 @@ impl Job<'_> {
 
     fn read_through(&mut self, file: &dyn VfsFile, scratch: &mut [u8]) -> Result<(), Miss> {
         let piece = &mut scratch[..self.len];
-        read_all(file, &mut [IoSliceMut::new(piece)], self.offset).map_err(reason)?;
+        read_all(file, &mut [IoSliceMut::new(piece)], self.offset).map_err(|e| reason(&e))?;
         let mut hasher = blake3::Hasher::new();
         hasher.update(piece);
         self.verify(&hasher)?;
@@ -239,11 +259,15 @@ impl Job<'_> {
     }
 
     fn verify(&self, hasher: &blake3::Hasher) -> Result<(), Miss> {
-        if hasher.finalize() == blake3::Hash::from_bytes(self.hash) { Ok(()) } else { Err(Miss::Torn) }
+        if hasher.finalize() == blake3::Hash::from_bytes(self.hash) {
+            Ok(())
+        } else {
+            Err(Miss::Torn)
+        }
     }
 }
 
-fn reason(error: io::Error) -> Miss {
+fn reason(error: &io::Error) -> Miss {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => Miss::Truncated,
         _ => Miss::Unreadable,

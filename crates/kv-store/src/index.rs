@@ -140,7 +140,10 @@ impl Index {
                 continue;
             }
             let address = commit.namespace.address(entry.key);
-            let location = Location { commit: commit.clone(), entry: i as u32 };
+            let location = Location {
+                commit: commit.clone(),
+                entry: i as u32,
+            };
             match self.records.entry(address) {
                 Slot::Occupied(known) if rank(&known.get().commit) > rank(&commit) => {}
                 Slot::Occupied(mut known) => {
@@ -186,7 +189,9 @@ impl Index {
     }
 
     fn is_at(&self, address: &Address, id: &[u8; 16]) -> bool {
-        self.records.get(address).is_some_and(|l| l.commit.manifest.id == *id)
+        self.records
+            .get(address)
+            .is_some_and(|l| l.commit.manifest.id == *id)
     }
 
     /// Drops a record that was found damaged; whether it was still there.
@@ -223,7 +228,11 @@ impl Index {
         }
         let table = SnapshotTable::decode(&entry.metadata);
         let groups = table.map(|t| t.groups).unwrap_or_default();
-        groups.iter().flat_map(|g| &g.blocks).map(|b| namespace.address(b.key)).collect()
+        groups
+            .iter()
+            .flat_map(|g| &g.blocks)
+            .map(|b| namespace.address(b.key))
+            .collect()
     }
 
     /// The bytes that a record stands for in the eyes of the policy: a snapshot for its blocks.
@@ -255,7 +264,9 @@ impl Index {
         if entry.kind != Kind::Content {
             let parent = entry.parent.map(|key| namespace.address(key));
             let bytes = Self::weight(entry);
-            self.residents.get_mut().insert(*address, bytes, entry.cost, parent);
+            self.residents
+                .get_mut()
+                .insert(*address, bytes, entry.cost, parent);
         }
     }
 

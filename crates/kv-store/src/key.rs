@@ -34,7 +34,10 @@ impl Key {
 
     /// Where the record of a snapshot of this name is found.
     pub(crate) fn of_snapshot(name: &str) -> Self {
-        Self(blake3::derive_key("prefill-kv-store 2026-11-29 snapshot name v1", name.as_bytes()))
+        Self(blake3::derive_key(
+            "prefill-kv-store 2026-11-29 snapshot name v1",
+            name.as_bytes(),
+        ))
     }
 }
 
@@ -140,7 +143,9 @@ pub(crate) fn parse_hex(text: &str, out: &mut [u8]) -> bool {
         return false;
     }
     for (byte, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
-        let (Some(high), Some(low)) = (value(pair[0]), value(pair[1])) else { return false };
+        let (Some(high), Some(low)) = (value(pair[0]), value(pair[1])) else {
+            return false;
+        };
         *byte = high << 4 | low;
     }
     true

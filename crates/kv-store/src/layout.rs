@@ -4,7 +4,7 @@ use crate::{Error, Result};
 pub const MAX_RANK: usize = 8;
 
 /// Where the elements of a tensor lie in a buffer: shape, signed strides and an offset, all in
-/// elements, as MLX and PyTorch count them.
+/// elements, as MLX and `PyTorch` count them.
 ///
 /// ```
 /// use prefill_kv_store::Layout;
@@ -38,7 +38,12 @@ impl Layout {
             });
         }
         let elements = count(shape)?;
-        Ok(Self { shape: shape.to_vec(), strides: strides.to_vec(), offset, elements })
+        Ok(Self {
+            shape: shape.to_vec(),
+            strides: strides.to_vec(),
+            offset,
+            elements,
+        })
     }
 
     /// The row-major layout of a shape, from element 0.
@@ -86,7 +91,11 @@ impl Layout {
     /// [`Error::Index`] if there is no such axis or part.
     pub fn narrow(&self, axis: usize, start: usize, len: usize) -> Result<Self> {
         let Some(&n) = self.shape.get(axis) else {
-            return Err(Error::Index { what: "axis", index: axis, count: self.shape.len() });
+            return Err(Error::Index {
+                what: "axis",
+                index: axis,
+                count: self.shape.len(),
+            });
         };
         let end = start.checked_add(len).filter(|&end| end <= n);
         if end.is_none() {
@@ -118,7 +127,9 @@ impl Layout {
         let mut sorted = order.to_vec();
         sorted.sort_unstable();
         if !sorted.iter().copied().eq(0..self.shape.len()) {
-            return Err(Error::Invalid { what: "the order is not a permutation of the axes" });
+            return Err(Error::Invalid {
+                what: "the order is not a permutation of the axes",
+            });
         }
         let mut moved = self.clone();
         for (to, &from) in order.iter().enumerate() {
@@ -145,7 +156,11 @@ impl Layout {
             highest += reach.max(0);
         }
         if lowest < 0 || highest >= available as i128 {
-            return Err(Error::OutOfBounds { lowest, highest, available });
+            return Err(Error::OutOfBounds {
+                lowest,
+                highest,
+                available,
+            });
         }
         Ok(())
     }
@@ -198,10 +213,14 @@ fn count(shape: &[usize]) -> Result<usize> {
     if shape.contains(&0) {
         return Ok(0);
     }
-    let product = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
-    product
-        .filter(|&n| n as u64 <= LIMIT)
-        .ok_or(Error::Limit { what: "element count", found: u64::MAX, limit: LIMIT })
+    let product = shape
+        .iter()
+        .try_fold(1usize, |product, &n| product.checked_mul(n));
+    product.filter(|&n| n as u64 <= LIMIT).ok_or(Error::Limit {
+        what: "element count",
+        found: u64::MAX,
+        limit: LIMIT,
+    })
 }
 
 #[cfg(test)]
@@ -212,10 +231,15 @@ mod tests {
     #[test]
     fn bounds_are_proven() {
         let check = |shape: &[usize], strides: &[isize], offset, available| {
-            Layout::new(shape, strides, offset).unwrap().check(available)
+            Layout::new(shape, strides, offset)
+                .unwrap()
+                .check(available)
         };
         assert!(check(&[4], &[-1], 3, 4).is_ok());
-        assert!(matches!(check(&[4], &[-1], 2, 4), Err(Error::OutOfBounds { lowest: -1, .. })));
+        assert!(matches!(
+            check(&[4], &[-1], 2, 4),
+            Err(Error::OutOfBounds { lowest: -1, .. })
+        ));
         assert!(check(&[2, 3], &[3, 1], 0, 6).is_ok());
         assert!(check(&[2, 3], &[3, 1], 1, 6).is_err());
         assert!(check(&[5, 3], &[0, 1], 0, 3).is_ok());
@@ -227,7 +251,10 @@ mod tests {
     fn sizes_that_overflow_are_refused() {
         assert!(matches!(
             Layout::contiguous(&[usize::MAX, 2]),
-            Err(Error::Limit { what: "element count", .. })
+            Err(Error::Limit {
+                what: "element count",
+                ..
+            })
         ));
         assert!(Layout::contiguous(&[0, usize::MAX, 2]).is_err());
         assert!(Layout::contiguous(&[1; 9]).is_err());
@@ -245,8 +272,14 @@ mod tests {
 
     #[test]
     fn collapsing_merges_what_is_contiguous() {
-        assert_eq!(Layout::contiguous(&[2, 1, 3, 4]).unwrap().collapse(), [(24, 1)]);
-        let rows = Layout::contiguous(&[2, 8, 4]).unwrap().narrow(1, 1, 3).unwrap();
+        assert_eq!(
+            Layout::contiguous(&[2, 1, 3, 4]).unwrap().collapse(),
+            [(24, 1)]
+        );
+        let rows = Layout::contiguous(&[2, 8, 4])
+            .unwrap()
+            .narrow(1, 1, 3)
+            .unwrap();
         assert_eq!(rows.collapse(), [(2, 32), (12, 1)]);
     }
 }

@@ -28,7 +28,12 @@ impl Inner {
         let process = self.writing.lock();
         let folder = self.lock_folder()?;
         self.refresh_if_changed()?;
-        let mut writing = Writing { inner: self, changing: None, _folder: folder, _process: process };
+        let mut writing = Writing {
+            inner: self,
+            changing: None,
+            _folder: folder,
+            _process: process,
+        };
         writing.remove_garbage()?;
         Ok(writing)
     }
@@ -70,13 +75,26 @@ impl Writing<'_> {
     /// Packs without manifest and manifests half written: nobody can be writing them now.
     fn remove_garbage(&mut self) -> Result<()> {
         let is_garbage = |name: &&String| {
-            matches!(parse_name(name), Some((_, FileKind::Pack | FileKind::Temporary)))
+            matches!(
+                parse_name(name),
+                Some((_, FileKind::Pack | FileKind::Temporary))
+            )
         };
-        let garbage: Vec<String> =
-            self.inner.index.read().foreign.keys().filter(is_garbage).cloned().collect();
+        let garbage: Vec<String> = self
+            .inner
+            .index
+            .read()
+            .foreign
+            .keys()
+            .filter(is_garbage)
+            .cloned()
+            .collect();
         for name in garbage {
             self.begin_change()?;
-            self.inner.vfs.remove(&name).map_err(Error::io("remove", &name))?;
+            self.inner
+                .vfs
+                .remove(&name)
+                .map_err(Error::io("remove", &name))?;
             tracing::debug!(file = name, "removed what a dead writer left");
             self.inner.index.write().foreign.remove(&name);
             add(&self.inner.counters.garbage_files, 1);

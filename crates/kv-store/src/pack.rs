@@ -56,13 +56,25 @@ pub(crate) fn process(
         .flat_map(|(e, (extent, _))| (0..count(extent)).map(move |p| (e, p)))
         .collect();
     let total: u64 = extents.iter().map(|(e, _)| e.len).sum();
-    let threads = threads.min((total / WORTH_A_THREAD) as usize + 1).min(work.len().max(1));
+    let threads = threads
+        .min((total / WORTH_A_THREAD) as usize + 1)
+        .min(work.len().max(1));
     let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let (syncs, due) = crossbeam_channel::bounded(1);
-    let output = file.map(|file| Output { file, written: Mutex::new(0), syncs: &syncs });
+    let output = file.map(|file| Output {
+        file,
+        written: Mutex::new(0),
+        syncs: &syncs,
+    });
     let run = || {
         let output = output.as_ref();
-        let mut worker = Worker { piece, output, scratch: Vec::new(), sums: Vec::new(), copied: 0 };
+        let mut worker = Worker {
+            piece,
+            output,
+            scratch: Vec::new(),
+            sums: Vec::new(),
+            copied: 0,
+        };
         while let Some(&(e, p)) = work.get(next.fetch_add(1, Relaxed))
             && !failed.load(Relaxed)
         {
@@ -82,12 +94,18 @@ pub(crate) fn process(
     let (results, synced) = thread::scope(|scope| {
         let early = file.filter(|_| total >= 2 * START_SYNC).map(|file| {
             scope.spawn(move || {
-                due.iter().take_while(|more| *more).try_for_each(|_| file.sync_data(false))
+                due.iter()
+                    .take_while(|more| *more)
+                    .try_for_each(|_| file.sync_data(false))
             })
         });
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
         let mut results = vec![run()];
-        results.extend(others.into_iter().map(|t| t.join().unwrap_or_else(|_| Err(panicked()))));
+        results.extend(
+            others
+                .into_iter()
+                .map(|t| t.join().unwrap_or_else(|_| Err(panicked()))),
+        );
         let synced = early.map(|t| {
             // If that thread has failed there is nobody to tell.
             let _ = syncs.send(false);
@@ -98,7 +116,9 @@ pub(crate) fn process(
     synced.transpose()?;
     let mut packed = Packed::default();
     packed.pieces.extend(
-        extents.iter().map(|(e, hashed)| (!hashed).then(|| vec![[0; 32]; count(e)])),
+        extents
+            .iter()
+            .map(|(e, hashed)| (!hashed).then(|| vec![[0; 32]; count(e)])),
     );
     for worker in results {
         let worker = worker?;

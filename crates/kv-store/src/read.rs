@@ -53,7 +53,11 @@ impl OwnedRecord {
     pub fn tensor(&self, index: usize) -> Result<View<'_>> {
         let tensors = &self.layout.tensors;
         let Some(t) = tensors.get(index) else {
-            return Err(Error::Index { what: "tensor", index, count: tensors.len() });
+            return Err(Error::Index {
+                what: "tensor",
+                index,
+                count: tensors.len(),
+            });
         };
         View::contiguous(&self.bytes[t.offset..t.offset + t.bytes], t.dtype, &t.shape)
     }
@@ -77,14 +81,24 @@ impl Store {
         let (bytes, locations, _) = self.inner.attempt(&[address], |sources| {
             let entry = sources[0].location.entry();
             let mut bytes = vec![0; entry.len as usize];
-            let span = Span { buffer: 0, offset: 0, len: bytes.len(), record: 0, at: 0 };
+            let span = Span {
+                buffer: 0,
+                offset: 0,
+                len: bytes.len(),
+                record: 0,
+                at: 0,
+            };
             let fetched = fetch(sources, vec![span], &mut [&mut bytes], self.threads())?;
             Ok(fetched.map(|fetched| (bytes, fetched)))
         })?;
         add_micros(&self.inner.counters.read_micros, start);
         let location = &locations[0];
         let layout = location.commit.manifest.layout(location.entry()).clone();
-        Ok(OwnedRecord { info: RecordInfo::of(location), layout, bytes })
+        Ok(OwnedRecord {
+            info: RecordInfo::of(location),
+            layout,
+            bytes,
+        })
     }
 
     /// Reads and verifies tensors of many records into the caller's memory, in parallel, with
@@ -160,7 +174,11 @@ impl<'p> Plan<'p> {
         };
         let (buffer, layout) = (placement.buffer, &placement.layout);
         let Some(destination) = buffers.get(buffer) else {
-            return Err(Error::Index { what: "buffer", index: buffer, count: buffers.len() });
+            return Err(Error::Index {
+                what: "buffer",
+                index: buffer,
+                count: buffers.len(),
+            });
         };
         if layout.shape() != tensor.shape {
             return Err(Error::Shape {
@@ -171,19 +189,34 @@ impl<'p> Plan<'p> {
         let item = tensor.dtype.size();
         layout.check(destination.len() / item)?;
         if !layout.is_injective() {
-            return Err(Error::Overlap { buffer, offset: layout.offset() * item });
+            return Err(Error::Overlap {
+                buffer,
+                offset: layout.offset() * item,
+            });
         }
         let runs = Runs::new(layout, item);
         if runs.run_bytes() < SHORT_RUN.min(tensor.bytes) {
             let buffer = buffers.len() + self.staged.len();
-            let span = Span { buffer, offset: 0, len: tensor.bytes, record, at: tensor.offset };
+            let span = Span {
+                buffer,
+                offset: 0,
+                len: tensor.bytes,
+                record,
+                at: tensor.offset,
+            };
             self.spans.push(span);
             self.staged.push((placement, item, vec![0; tensor.bytes]));
             return Ok(());
         }
         let mut at = tensor.offset;
         for run in runs {
-            self.spans.push(Span { buffer, offset: run.start, len: run.len(), record, at });
+            self.spans.push(Span {
+                buffer,
+                offset: run.start,
+                len: run.len(),
+                record,
+                at,
+            });
             at += run.len();
         }
         Ok(())
@@ -196,9 +229,15 @@ impl<'p> Plan<'p> {
         threads: usize,
     ) -> Result<Result<Fetched, crate::fetch::Failure>> {
         let mut all: Vec<&mut [u8]> = buffers.iter_mut().map(|b| &mut **b).collect();
-        all.extend(self.staged.iter_mut().map(|(_, _, bytes)| bytes.as_mut_slice()));
+        all.extend(
+            self.staged
+                .iter_mut()
+                .map(|(_, _, bytes)| bytes.as_mut_slice()),
+        );
         let fetched = fetch(sources, self.spans, &mut all, threads)?;
-        let Ok(mut fetched) = fetched else { return Ok(fetched) };
+        let Ok(mut fetched) = fetched else {
+            return Ok(fetched);
+        };
         for (placement, item, packed) in self.staged {
             let buffer = &mut *buffers[placement.buffer];
             // Elements of this size, whatever they mean.
@@ -225,8 +264,10 @@ impl Inner {
     ) -> Result<(T, Vec<Location>, Fetched)> {
         let mut moved = 0;
         loop {
-            let locations: Vec<Location> =
-                addresses.iter().map(|a| self.locate(*a)).collect::<Result<_>>()?;
+            let locations: Vec<Location> = addresses
+                .iter()
+                .map(|a| self.locate(*a))
+                .collect::<Result<_>>()?;
             let outcome = match self.open_all(&locations) {
                 Ok(sources) => read(&sources)?,
                 Err(failure) => Err(failure),
@@ -259,7 +300,10 @@ impl Inner {
                 None => self.open_pack(location).map_err(|reason| (i, reason))?,
             };
             open.extend(file.clone().map(|file| (id, file)));
-            sources.push(Source { location: location.clone(), file });
+            sources.push(Source {
+                location: location.clone(),
+                file,
+            });
         }
         Ok(sources)
     }
@@ -270,7 +314,9 @@ impl Inner {
         if location.entry().len == 0 {
             return Ok(None);
         }
-        let file = self.vfs.open(&file_name(&manifest.id, FileKind::Pack), false);
+        let file = self
+            .vfs
+            .open(&file_name(&manifest.id, FileKind::Pack), false);
         let file = file.map_err(|e| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::InvalidInput => Miss::Truncated,
             _ => Miss::Unreadable,
@@ -291,7 +337,12 @@ impl Inner {
     }
 
     /// Why a read failed; nothing if the record lies elsewhere by now.
-    pub(crate) fn diagnose(&self, address: &Address, location: &Location, reason: Miss) -> Option<Miss> {
+    pub(crate) fn diagnose(
+        &self,
+        address: &Address,
+        location: &Location,
+        reason: Miss,
+    ) -> Option<Miss> {
         if reason == Miss::Unreadable {
             return Some(reason);
         }

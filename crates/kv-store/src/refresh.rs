@@ -88,7 +88,9 @@ impl Inner {
         // What could not be read and is still the same need not be tried again.
         for (id, foreign) in unread {
             if listing.commits.get(&id) == Some(&foreign.identity) {
-                index.foreign.insert(file_name(&id, FileKind::Commit), foreign);
+                index
+                    .foreign
+                    .insert(file_name(&id, FileKind::Commit), foreign);
             }
         }
         for (id, result) in changed.iter().zip(loaded) {
@@ -97,25 +99,38 @@ impl Inner {
                 Ok(None) => index.remove(id),
                 Err(foreign) => {
                     index.remove(id);
-                    index.foreign.insert(file_name(id, FileKind::Commit), foreign);
+                    index
+                        .foreign
+                        .insert(file_name(id, FileKind::Commit), foreign);
                 }
             }
         }
         drop(index);
         let after = self.vfs.changes().map_err(Error::io("read", "lock"))?;
         let settled = before == after && before.is_multiple_of(2);
-        self.seen.store(if settled { before } else { UNSETTLED }, Release);
+        self.seen
+            .store(if settled { before } else { UNSETTLED }, Release);
         Ok(())
     }
 
     /// The manifests that were read, by what identifies them, and those that could not be.
     fn known(&self) -> (HashMap<[u8; 16], u128>, HashMap<[u8; 16], Foreign>) {
         let index = self.index.read();
-        let unread = index.foreign.iter().filter_map(|(name, foreign)| match parse_name(name) {
-            Some((id, FileKind::Commit)) => Some((id, *foreign)),
-            _ => None,
-        });
-        (index.commits.iter().map(|(id, c)| (*id, c.identity)).collect(), unread.collect())
+        let unread = index
+            .foreign
+            .iter()
+            .filter_map(|(name, foreign)| match parse_name(name) {
+                Some((id, FileKind::Commit)) => Some((id, *foreign)),
+                _ => None,
+            });
+        (
+            index
+                .commits
+                .iter()
+                .map(|(id, c)| (*id, c.identity))
+                .collect(),
+            unread.collect(),
+        )
     }
 }
 
@@ -128,7 +143,10 @@ struct Listing {
 
 impl Listing {
     fn new(vfs: &dyn Vfs, names: &[String]) -> io::Result<Self> {
-        let mut listing = Self { commits: HashMap::new(), foreign: BTreeMap::new() };
+        let mut listing = Self {
+            commits: HashMap::new(),
+            foreign: BTreeMap::new(),
+        };
         let present: HashSet<&str> = names.iter().map(String::as_str).collect();
         for name in names {
             let parsed = parse_name(name);
@@ -138,18 +156,20 @@ impl Listing {
                 // Counted with its manifest.
                 continue;
             }
-            let Some(info) = stat(vfs, name)? else { continue };
-            match parsed {
-                Some((id, FileKind::Commit)) => {
-                    listing.commits.insert(id, info.identity);
-                }
-                // A pack or a temporary in flight, or left by a dead writer, or something else:
-                // counted until it is gone.
-                _ => {
-                    let foreign = Foreign { bytes: info.allocated, identity: info.identity };
-                    listing.foreign.insert(name.clone(), foreign);
-                }
+            let Some(info) = stat(vfs, name)? else {
+                continue;
+            };
+            if let Some((id, FileKind::Commit)) = parsed {
+                listing.commits.insert(id, info.identity);
+                continue;
             }
+            // A pack or a temporary in flight, or left by a dead writer, or something else:
+            // counted until it is gone.
+            let foreign = Foreign {
+                bytes: info.allocated,
+                identity: info.identity,
+            };
+            listing.foreign.insert(name.clone(), foreign);
         }
         Ok(listing)
     }
@@ -176,14 +196,22 @@ fn load_all(vfs: &dyn Vfs, ids: &[[u8; 16]], threads: usize) -> Vec<Loaded> {
     let run = || {
         let mut done = Vec::new();
         while let Some(chunk) = ids.chunks(CHUNK).nth(next.fetch_add(1, Relaxed)) {
-            done.push((chunk[0], chunk.iter().map(|id| load(vfs, id)).collect::<Vec<_>>()));
+            done.push((
+                chunk[0],
+                chunk.iter().map(|id| load(vfs, id)).collect::<Vec<_>>(),
+            ));
         }
         done
     };
     let mut by_first: HashMap<[u8; 16], Vec<Loaded>> = thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
         let own = run();
-        others.into_iter().filter_map(|t| t.join().ok()).flatten().chain(own).collect()
+        others
+            .into_iter()
+            .filter_map(|t| t.join().ok())
+            .flatten()
+            .chain(own)
+            .collect()
     });
     ids.chunks(CHUNK)
         .flat_map(|chunk| {
@@ -203,11 +231,20 @@ fn load(vfs: &dyn Vfs, id: &[u8; 16]) -> Loaded {
         let info = file.info()?;
         let manifest = Manifest::decode(&read_file(&*file, MAX_MANIFEST)?)?;
         if manifest.id != *id {
-            return Err(Error::Invalid { what: "a manifest under another's name" }.into());
+            return Err(Error::Invalid {
+                what: "a manifest under another's name",
+            }
+            .into());
         }
         let pack = stat(vfs, &pack)?.unwrap_or_default();
         let namespace = Namespace::from_name(manifest.namespace.clone());
-        Ok(Commit::new(manifest, namespace, info.identity, info.allocated, pack))
+        Ok(Commit::new(
+            manifest,
+            namespace,
+            info.identity,
+            info.allocated,
+            pack,
+        ))
     };
     match read() {
         Ok(commit) => Ok(Some(commit)),
@@ -217,8 +254,15 @@ fn load(vfs: &dyn Vfs, id: &[u8; 16]) -> Loaded {
             let info = vfs.info(&name).unwrap_or_default();
             let pack = vfs.info(&pack).unwrap_or_default();
             // An error of the file system may pass: no identity means that it is tried again.
-            let identity = if matches!(error, LoadError::Io(_)) { 0 } else { info.identity };
-            Err(Foreign { bytes: info.allocated + pack.allocated, identity })
+            let identity = if matches!(error, LoadError::Io(_)) {
+                0
+            } else {
+                info.identity
+            };
+            Err(Foreign {
+                bytes: info.allocated + pack.allocated,
+                identity,
+            })
         }
     }
 }

@@ -36,12 +36,21 @@ impl Residents {
             self.reconsider(&parent);
         }
         self.clock += 1;
-        self.entries.insert(address, Resident { last_use: self.clock, parent, pins: 0 });
+        self.entries.insert(
+            address,
+            Resident {
+                last_use: self.clock,
+                parent,
+                pins: 0,
+            },
+        );
         self.reconsider(&address);
     }
 
     pub(crate) fn remove(&mut self, address: &Address) {
-        let Some(old) = self.entries.remove(address) else { return };
+        let Some(old) = self.entries.remove(address) else {
+            return;
+        };
         self.candidates.remove(&old.last_use);
         if let Some(parent) = old.parent
             && let Some(count) = self.children.get_mut(&parent)
@@ -65,7 +74,9 @@ impl Residents {
 
     /// Keeps an entry from being a victim; whether it is here.
     pub(crate) fn pin(&mut self, address: &Address) -> bool {
-        let Some(entry) = self.entries.get_mut(address) else { return false };
+        let Some(entry) = self.entries.get_mut(address) else {
+            return false;
+        };
         entry.pins += 1;
         self.reconsider(address);
         true
@@ -80,7 +91,9 @@ impl Residents {
 
     /// The entry to lose next, which stays until it is removed.
     pub(crate) fn victim(&mut self) -> Option<Address> {
-        self.candidates.first_key_value().map(|(_, address)| *address)
+        self.candidates
+            .first_key_value()
+            .map(|(_, address)| *address)
     }
 
     fn reconsider(&mut self, address: &Address) {

@@ -58,13 +58,23 @@ impl<'a> Snapshot<'a> {
     /// A snapshot without tensors.
     #[must_use]
     pub const fn new(name: &'a str) -> Self {
-        Self { name, metadata: &[], cost: 0.0, tensors: Vec::new(), continues: None }
+        Self {
+            name,
+            metadata: &[],
+            cost: 0.0,
+            tensors: Vec::new(),
+            continues: None,
+        }
     }
 
     /// Adds a tensor that does not grow.
     #[must_use]
     pub fn tensor(mut self, name: &'a str, view: View<'a>) -> Self {
-        self.tensors.push(Part { name, view, growth: None });
+        self.tensors.push(Part {
+            name,
+            view,
+            growth: None,
+        });
         self
     }
 
@@ -73,7 +83,11 @@ impl<'a> Snapshot<'a> {
     /// blocks of the earlier rows are found again.
     #[must_use]
     pub fn growing(mut self, name: &'a str, view: View<'a>, axis: usize, rows: usize) -> Self {
-        self.tensors.push(Part { name, view, growth: Some((axis, rows)) });
+        self.tensors.push(Part {
+            name,
+            view,
+            growth: Some((axis, rows)),
+        });
         self
     }
 
@@ -104,24 +118,46 @@ impl<'a> Snapshot<'a> {
     fn check(&self) -> Result<()> {
         const METADATA: u64 = MAX_METADATA as u64 - (1 << 20);
         if self.name.len() > MAX_NAME {
-            return Err(Error::limit("name length", self.name.len(), MAX_NAME as u64));
+            return Err(Error::limit(
+                "name length",
+                self.name.len(),
+                MAX_NAME as u64,
+            ));
         }
         if self.metadata.len() as u64 > METADATA {
-            return Err(Error::limit("metadata length", self.metadata.len(), METADATA));
+            return Err(Error::limit(
+                "metadata length",
+                self.metadata.len(),
+                METADATA,
+            ));
         }
         if !(self.cost.is_finite() && self.cost >= 0.0) {
-            return Err(Error::Invalid { what: "a cost must be finite and not negative" });
+            return Err(Error::Invalid {
+                what: "a cost must be finite and not negative",
+            });
         }
         for part in &self.tensors {
             if part.name.len() > MAX_NAME {
-                return Err(Error::limit("name length", part.name.len(), MAX_NAME as u64));
+                return Err(Error::limit(
+                    "name length",
+                    part.name.len(),
+                    MAX_NAME as u64,
+                ));
             }
             match part.growth {
                 Some((axis, _)) if axis >= part.view.shape().len() => {
                     let count = part.view.shape().len();
-                    return Err(Error::Index { what: "axis", index: axis, count });
+                    return Err(Error::Index {
+                        what: "axis",
+                        index: axis,
+                        count,
+                    });
                 }
-                Some((_, 0)) => return Err(Error::Invalid { what: "blocks of no rows" }),
+                Some((_, 0)) => {
+                    return Err(Error::Invalid {
+                        what: "blocks of no rows",
+                    });
+                }
                 _ => {}
             }
         }
@@ -183,7 +219,13 @@ impl Store {
             // A block of the base was evicted since it was looked up: write it all.
             tracing::debug!(block = %gone, "the snapshot that this one continues lost a block");
             drop((pins, writing, drafts));
-            return self.save(namespace, &Snapshot { continues: None, ..snapshot.clone() });
+            return self.save(
+                namespace,
+                &Snapshot {
+                    continues: None,
+                    ..snapshot.clone()
+                },
+            );
         }
         let key = Key::of_snapshot(snapshot.name);
         drafts.push(Draft {
@@ -198,10 +240,20 @@ impl Store {
         });
         let metadata_len = drafts.last().map_or(0, |d| d.metadata.len());
         if metadata_len > MAX_METADATA as usize {
-            return Err(Error::limit("snapshot table", metadata_len, MAX_METADATA.into()));
+            return Err(Error::limit(
+                "snapshot table",
+                metadata_len,
+                MAX_METADATA.into(),
+            ));
         }
         let replaced = inner.index.read().get(&namespace.address(key)).cloned();
-        inner.commit(&mut writing, namespace, drafts, &[namespace.address(key)], &mut report)?;
+        inner.commit(
+            &mut writing,
+            namespace,
+            drafts,
+            &[namespace.address(key)],
+            &mut report,
+        )?;
         drop(pins);
         if let Some(old) = replaced {
             inner.drop_replaced(&mut writing, &old)?;
@@ -227,14 +279,24 @@ impl Store {
         let table = self.inner.table(namespace, name)?;
         let info = table.info();
         self.inner.check_size(namespace, name, &table)?;
-        let mut bytes: Vec<Vec<u8>> =
-            table.tensors.iter().map(|t| vec![0; t.bytes() as usize]).collect();
-        let layouts: Vec<Layout> =
-            table.tensors.iter().map(|t| Layout::contiguous(&t.shape)).collect::<Result<_>>()?;
+        let mut bytes: Vec<Vec<u8>> = table
+            .tensors
+            .iter()
+            .map(|t| vec![0; t.bytes() as usize])
+            .collect();
+        let layouts: Vec<Layout> = table
+            .tensors
+            .iter()
+            .map(|t| Layout::contiguous(&t.shape))
+            .collect::<Result<_>>()?;
         let mut buffers: Vec<&mut [u8]> = bytes.iter_mut().map(Vec::as_mut_slice).collect();
         let targets: Vec<(usize, Layout)> = layouts.into_iter().enumerate().collect();
         self.load_table(namespace, name, &table, &targets, &mut buffers)?;
-        Ok(LoadedSnapshot { tensors: info.tensors, bytes, metadata: info.metadata })
+        Ok(LoadedSnapshot {
+            tensors: info.tensors,
+            bytes,
+            metadata: info.metadata,
+        })
     }
 
     /// Loads a snapshot into the caller's memory: for each tensor, in order, the buffer it goes
@@ -263,7 +325,11 @@ impl Store {
     ) -> Result<ReadReport> {
         if targets.len() != table.tensors.len() {
             let (index, count) = (targets.len(), table.tensors.len());
-            return Err(Error::Index { what: "tensors of the snapshot", index, count });
+            return Err(Error::Index {
+                what: "tensors of the snapshot",
+                index,
+                count,
+            });
         }
         let mut within = vec![0; table.groups.len()];
         let mut placements = Vec::new();
@@ -283,13 +349,21 @@ impl Store {
                     None => layout.clone(),
                 };
                 let (key, tensor, buffer) = (block.key, within[group], *buffer);
-                placements.push(Placement { key, tensor, buffer, layout });
+                placements.push(Placement {
+                    key,
+                    tensor,
+                    buffer,
+                    layout,
+                });
             }
             within[group] += 1;
         }
         let report = self.read_into(namespace, &placements, buffers)?;
         let index = self.inner.index.read();
-        index.residents.lock().access(&namespace.address(Key::of_snapshot(name)));
+        index
+            .residents
+            .lock()
+            .access(&namespace.address(Key::of_snapshot(name)));
         Ok(report)
     }
 
@@ -330,7 +404,10 @@ pub(crate) struct Fresh<'a> {
 
 impl<'a> Plan<'a> {
     fn new(snapshot: &Snapshot<'a>, base: Option<SnapshotTable>) -> Self {
-        let mut plan = Self { groups: Vec::new(), places: Vec::new() };
+        let mut plan = Self {
+            groups: Vec::new(),
+            places: Vec::new(),
+        };
         let mut growing: HashMap<(usize, usize), usize> = HashMap::new();
         for part in &snapshot.tensors {
             let (axis, rows, per_block) = match part.growth {
@@ -369,7 +446,7 @@ impl<'a> Plan<'a> {
                 .filter(|((group, _), _)| *group == index)
                 .map(|((_, axis), part)| {
                     let mut shape = part.view.shape().to_vec();
-                    axis.map(|axis| shape[axis] = 0);
+                    blank(&mut shape, *axis);
                     (part.name.to_owned(), part.view.dtype(), shape, *axis)
                 })
                 .collect()
@@ -380,7 +457,7 @@ impl<'a> Plan<'a> {
                 of_group
                     .map(|t| {
                         let (mut shape, axis) = (t.shape.clone(), t.axis.map(usize::from));
-                        axis.map(|axis| shape[axis] = 0);
+                        blank(&mut shape, axis);
                         (t.name.clone(), t.dtype, shape, axis)
                     })
                     .collect()
@@ -388,7 +465,9 @@ impl<'a> Plan<'a> {
             .collect();
         let described: Vec<Vec<_>> = (0..self.groups.len()).map(described).collect();
         for (group, described) in self.groups.iter_mut().zip(described) {
-            let like = of_base.iter().position(|of_base| group.growing && *of_base == described);
+            let like = of_base
+                .iter()
+                .position(|of_base| group.growing && *of_base == described);
             let Some(like) = like else { continue };
             let limit = rows.min(group.rows);
             for block in &base.groups[like].blocks {
@@ -413,8 +492,8 @@ impl<'a> Plan<'a> {
             }
             let mut first = group.done;
             while first < group.rows {
-                let end = ((first / group.rows_per_block + 1) * group.rows_per_block)
-                    .min(group.rows);
+                let end =
+                    ((first / group.rows_per_block + 1) * group.rows_per_block).min(group.rows);
                 let views = group
                     .tensors
                     .iter()
@@ -423,10 +502,17 @@ impl<'a> Plan<'a> {
                         None => Ok(view.clone()),
                     })
                     .collect::<Result<Vec<_>>>()?;
-                let layout =
-                    ExtentLayout::place(views.iter().map(|v| ("", v.dtype(), v.shape())))?;
+                let layout = ExtentLayout::place(views.iter().map(|v| ("", v.dtype(), v.shape())))?;
                 let len = shape.extent_len(layout.payload);
-                extents.push((Extent { layout: Arc::new(layout), views, offset: 0, len }, false));
+                extents.push((
+                    Extent {
+                        layout: Arc::new(layout),
+                        views,
+                        offset: 0,
+                        len,
+                    },
+                    false,
+                ));
                 places.push((index, first, end - first));
                 first = end;
             }
@@ -443,10 +529,20 @@ impl<'a> Plan<'a> {
         {
             let pieces = pieces.unwrap_or_default();
             let key = content_key(&extent.layout, &pieces);
-            let block = BlockRef { key, first: first as u64, rows: rows as u64 };
+            let block = BlockRef {
+                key,
+                first: first as u64,
+                rows: rows as u64,
+            };
             self.groups[group].blocks.push(block);
             let layout = Arc::unwrap_or_clone(extent.layout);
-            fresh.push(Fresh { key, layout, views: extent.views, pieces, bytes: extent.len });
+            fresh.push(Fresh {
+                key,
+                layout,
+                views: extent.views,
+                pieces,
+                bytes: extent.len,
+            });
         }
         Ok(fresh)
     }
@@ -480,6 +576,13 @@ impl<'a> Plan<'a> {
     }
 }
 
+/// Growth along the axis does not make a tensor another one.
+fn blank(shape: &mut [usize], axis: Option<usize>) {
+    if let Some(axis) = axis {
+        shape[axis] = 0;
+    }
+}
+
 /// Axis, rows and rows for each block of a tensor for which no growth is stated.
 fn whole(view: &View<'_>) -> (Option<usize>, usize, usize) {
     let shape = view.shape();
@@ -495,7 +598,10 @@ pub(crate) fn content_key(layout: &ExtentLayout, pieces: &[Hash]) -> Key {
     let mut bytes = Vec::new();
     layout.encode(&mut bytes);
     bytes.extend(pieces.iter().flatten());
-    Key::new(blake3::derive_key("prefill-kv-store 2026-11-29 content block v1", &bytes))
+    Key::new(blake3::derive_key(
+        "prefill-kv-store 2026-11-29 content block v1",
+        &bytes,
+    ))
 }
 
 impl SnapshotTable {
@@ -509,7 +615,11 @@ impl SnapshotTable {
             tensors: self
                 .tensors
                 .iter()
-                .map(|t| TensorInfo { name: t.name.clone(), dtype: t.dtype, shape: t.shape.clone() })
+                .map(|t| TensorInfo {
+                    name: t.name.clone(),
+                    dtype: t.dtype,
+                    shape: t.shape.clone(),
+                })
                 .collect(),
             metadata: self.metadata.clone(),
             blocks: self.blocks().count(),

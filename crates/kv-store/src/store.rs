@@ -131,7 +131,9 @@ impl Store {
             writing: Mutex::new(()),
             counters: Counters::default(),
         };
-        let store = Self { inner: Arc::new(inner) };
+        let store = Self {
+            inner: Arc::new(inner),
+        };
         store.inner.refresh()?;
         Ok(store)
     }
@@ -148,7 +150,9 @@ impl Store {
     pub fn longest_prefix(&self, namespace: &Namespace, keys: &[Key]) -> usize {
         let count = || {
             let index = self.inner.index.read();
-            keys.iter().take_while(|key| index.get(&namespace.address(**key)).is_some()).count()
+            keys.iter()
+                .take_while(|key| index.get(&namespace.address(**key)).is_some())
+                .count()
         };
         let present = count();
         if present < keys.len() && self.inner.refresh_if_changed().unwrap_or(false) {
@@ -162,7 +166,9 @@ impl Store {
     /// # Errors
     /// [`Error::Miss`] if it can't be found.
     pub fn info(&self, namespace: &Namespace, key: &Key) -> Result<RecordInfo> {
-        self.inner.locate(namespace.address(*key)).map(|location| RecordInfo::of(&location))
+        self.inner
+            .locate(namespace.address(*key))
+            .map(|location| RecordInfo::of(&location))
     }
 
     /// Counters since the store was opened, and its present size.
@@ -213,7 +219,11 @@ impl RecordInfo {
                 .layout(entry)
                 .tensors
                 .iter()
-                .map(|t| TensorInfo { name: t.name.clone(), dtype: t.dtype, shape: t.shape.clone() })
+                .map(|t| TensorInfo {
+                    name: t.name.clone(),
+                    dtype: t.dtype,
+                    shape: t.shape.clone(),
+                })
                 .collect(),
             metadata: entry.metadata.to_vec(),
             created: commit.manifest.created,

@@ -46,10 +46,14 @@ impl Store {
         let addresses = inner.chosen(namespace, what)?;
         // Nothing of it is evicted by this process meanwhile.
         let _pins = Pins::new(inner, &addresses);
-        let locations: Vec<Location> =
-            addresses.iter().map(|a| inner.locate(*a)).collect::<Result<_>>()?;
+        let locations: Vec<Location> = addresses
+            .iter()
+            .map(|a| inner.locate(*a))
+            .collect::<Result<_>>()?;
         let manifest = export_manifest(namespace, &locations).encode();
-        let header = ExportHeader { manifest_len: manifest.len() as u64 };
+        let header = ExportHeader {
+            manifest_len: manifest.len() as u64,
+        };
         let mut write = |bytes: &[u8]| out.write_all(bytes).map_err(Error::io("write", "export"));
         write(&header.encode())?;
         write(&manifest)?;
@@ -93,7 +97,11 @@ impl Store {
             inner: &self.inner,
             namespace,
             writing: &mut writing,
-            needed: manifest.records.iter().map(|e| namespace.address(e.key)).collect(),
+            needed: manifest
+                .records
+                .iter()
+                .map(|e| namespace.address(e.key))
+                .collect(),
             held: Vec::new(),
             held_bytes: 0,
             keep_hashes: manifest.cuts_as_written_here(),
@@ -144,7 +152,13 @@ impl Inner {
         let threads = self.options.piece_threads();
         let (bytes, _, _) = self.attempt(&[address], |sources| {
             let mut bytes = vec![0; sources[0].location.entry().len as usize];
-            let span = Span { buffer: 0, offset: 0, len: bytes.len(), record: 0, at: 0 };
+            let span = Span {
+                buffer: 0,
+                offset: 0,
+                len: bytes.len(),
+                record: 0,
+                at: 0,
+            };
             let fetched = fetch(sources, vec![span], &mut [&mut bytes], threads)?;
             Ok(fetched.map(|fetched| (bytes, fetched)))
         })?;
@@ -169,7 +183,10 @@ fn check_snapshots(manifest: &Manifest, offset: u64) -> Result<()> {
     for entry in manifest.records.iter().filter(|e| e.kind == Kind::Snapshot) {
         let table = SnapshotTable::decode(&entry.metadata)?;
         if entry.key != Key::of_snapshot(&table.name) {
-            return Err(Error::Format { offset, what: "the key of the snapshot's name" });
+            return Err(Error::Format {
+                offset,
+                what: "the key of the snapshot's name",
+            });
         }
     }
     Ok(())
@@ -182,14 +199,18 @@ struct Stream<'r> {
 
 impl Stream<'_> {
     fn invalid(&self, what: &'static str) -> Error {
-        Error::Format { offset: self.offset, what }
+        Error::Format {
+            offset: self.offset,
+            what,
+        }
     }
 
     /// Exactly `n` bytes. Memory grows with what is there, not with what is claimed.
     fn bytes(&mut self, n: u64) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         let mut part = Read::take(&mut *self.input, n);
-        part.read_to_end(&mut bytes).map_err(Error::io("read", "import"))?;
+        part.read_to_end(&mut bytes)
+            .map_err(Error::io("read", "import"))?;
         self.offset += bytes.len() as u64;
         if bytes.len() as u64 != n {
             return Err(self.invalid("more bytes than there are"));
@@ -255,8 +276,13 @@ impl Importing<'_, '_> {
             return Ok(());
         }
         self.held_bytes += bytes.len() as u64;
-        self.held.push((entry.clone(), (**manifest.layout(entry)).clone(), bytes));
-        if self.held_bytes >= COMMIT_BYTES { self.commit() } else { Ok(()) }
+        self.held
+            .push((entry.clone(), (**manifest.layout(entry)).clone(), bytes));
+        if self.held_bytes >= COMMIT_BYTES {
+            self.commit()
+        } else {
+            Ok(())
+        }
     }
 
     fn commit(&mut self) -> Result<()> {
@@ -267,12 +293,17 @@ impl Importing<'_, '_> {
             let index = self.inner.index.read();
             for block in Index::blocks_of(self.namespace, entry) {
                 if index.get(&block).is_none() && !present.contains(&block.key) {
-                    return Err(Error::Miss { key: block.key, reason: crate::Miss::Absent });
+                    return Err(Error::Miss {
+                        key: block.key,
+                        reason: crate::Miss::Absent,
+                    });
                 }
             }
         }
         let keep = self.keep_hashes;
-        let drafts = held.iter().map(|(entry, layout, bytes)| draft(entry, layout, bytes, keep));
+        let drafts = held
+            .iter()
+            .map(|(entry, layout, bytes)| draft(entry, layout, bytes, keep));
         let drafts = drafts.collect::<Result<Vec<_>>>()?;
         // Blocks that are here already must outlive what is evicted for the others.
         let pins = Pins::new(self.inner, &self.needed);
@@ -283,7 +314,13 @@ impl Importing<'_, '_> {
                 .filter_map(|(e, _, _)| index.get(&self.namespace.address(e.key)).cloned())
                 .collect()
         };
-        self.inner.commit(self.writing, self.namespace, drafts, &self.needed, &mut self.report)?;
+        self.inner.commit(
+            self.writing,
+            self.namespace,
+            drafts,
+            &self.needed,
+            &mut self.report,
+        )?;
         drop(pins);
         for old in replaced {
             self.inner.drop_replaced(self.writing, &old)?;

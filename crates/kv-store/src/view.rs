@@ -28,7 +28,11 @@ impl<'a> View<'a> {
     /// [`Error::OutOfBounds`] if the layout reaches outside `data`.
     pub fn new(data: &'a [u8], dtype: DType, layout: Layout) -> Result<Self> {
         layout.check(data.len() / dtype.size())?;
-        Ok(Self { data, dtype, layout })
+        Ok(Self {
+            data,
+            dtype,
+            layout,
+        })
     }
 
     /// A view of a whole row-major tensor.
@@ -68,7 +72,10 @@ impl<'a> View<'a> {
     /// # Errors
     /// [`Error::Index`] if there is no such axis or part.
     pub fn narrow(&self, axis: usize, start: usize, len: usize) -> Result<Self> {
-        Ok(Self { layout: self.layout.narrow(axis, start, len)?, ..self.clone() })
+        Ok(Self {
+            layout: self.layout.narrow(axis, start, len)?,
+            ..self.clone()
+        })
     }
 
     /// The contiguous pieces of the data, in row-major order of the elements.
@@ -142,9 +149,16 @@ impl<'a> ViewMut<'a> {
     pub fn new(data: &'a mut [u8], dtype: DType, layout: Layout) -> Result<Self> {
         layout.check(data.len() / dtype.size())?;
         if !layout.is_injective() {
-            return Err(Error::Overlap { buffer: 0, offset: layout.offset() * dtype.size() });
+            return Err(Error::Overlap {
+                buffer: 0,
+                offset: layout.offset() * dtype.size(),
+            });
         }
-        Ok(Self { data, dtype, layout })
+        Ok(Self {
+            data,
+            dtype,
+            layout,
+        })
     }
 
     /// The dimensions, outermost first.

@@ -74,7 +74,10 @@ pub struct WriterOptions {
 
 impl Default for WriterOptions {
     fn default() -> Self {
-        Self { queue_bytes: 1 << 30, when_full: WhenFull::Drop }
+        Self {
+            queue_bytes: 1 << 30,
+            when_full: WhenFull::Drop,
+        }
     }
 }
 
@@ -201,7 +204,13 @@ impl<O: AsRef<[u8]> + Send + Debug + 'static> Writer<O> {
             .name("kv-store writer".into())
             .spawn(run)
             .map_err(Error::io("start", "writer thread"))?;
-        Ok((Self { shared, thread: Some(thread) }, receiver))
+        Ok((
+            Self {
+                shared,
+                thread: Some(thread),
+            },
+            receiver,
+        ))
     }
 
     /// Queues a job. Every layout is checked against its owner's bytes first.
@@ -236,7 +245,10 @@ impl<O: AsRef<[u8]> + Send + Debug + 'static> Writer<O> {
         state.stats.queued_bytes += bytes;
         state.stats.peak_queued_bytes = state.stats.peak_queued_bytes.max(state.stats.queued_bytes);
         for record in &job.records {
-            *state.pending.entry(job.namespace.address(record.key)).or_default() += 1;
+            *state
+                .pending
+                .entry(job.namespace.address(record.key))
+                .or_default() += 1;
         }
         state.queue.push_back((ticket, job));
         self.shared.changed.notify_all();
@@ -246,7 +258,11 @@ impl<O: AsRef<[u8]> + Send + Debug + 'static> Writer<O> {
     /// Whether a record of this key waits to be written.
     #[must_use]
     pub fn is_pending(&self, namespace: &Namespace, key: &Key) -> bool {
-        self.shared.state.lock().pending.contains_key(&namespace.address(*key))
+        self.shared
+            .state
+            .lock()
+            .pending
+            .contains_key(&namespace.address(*key))
     }
 
     /// Waits until every job that was queued before is written, or has failed.
@@ -291,12 +307,19 @@ impl<O: AsRef<[u8]>> Running<'_, O> {
             if let Err(error) = &result {
                 tracing::warn!(ticket, %error, "a queued write failed");
             }
-            let keys: Vec<Address> =
-                job.records.iter().map(|r| job.namespace.address(r.key)).collect();
+            let keys: Vec<Address> = job
+                .records
+                .iter()
+                .map(|r| job.namespace.address(r.key))
+                .collect();
             let tensors = job.records.into_iter().flat_map(|r| r.tensors);
             let owners = tensors.map(|t| t.owner).collect();
             // Nobody may be listening any more; then the owners are dropped here.
-            let _ = acks.send(Ack { ticket, result, owners });
+            let _ = acks.send(Ack {
+                ticket,
+                result,
+                owners,
+            });
             self.done(&keys, bytes, failed);
         }
     }
@@ -326,7 +349,11 @@ impl<O: AsRef<[u8]>> Running<'_, O> {
         }
         state.stats.queued_jobs -= 1;
         state.stats.queued_bytes -= bytes;
-        *(if failed { &mut state.stats.failed_jobs } else { &mut state.stats.written_jobs }) += 1;
+        *(if failed {
+            &mut state.stats.failed_jobs
+        } else {
+            &mut state.stats.written_jobs
+        }) += 1;
         self.shared.changed.notify_all();
     }
 }
@@ -350,8 +377,9 @@ fn view<O: AsRef<[u8]>>(tensor: &OwnedTensor<O>) -> Result<View<'_>> {
 fn write<O: AsRef<[u8]>>(store: &Store, job: &Job<O>) -> Result<PutReport> {
     let mut batch = Batch::new();
     for write in &job.records {
-        let mut record =
-            Record::new(write.key, write.kind).cost(write.cost).metadata(&write.metadata);
+        let mut record = Record::new(write.key, write.kind)
+            .cost(write.cost)
+            .metadata(&write.metadata);
         record.parent = write.parent;
         for tensor in &write.tensors {
             record = record.tensor(&tensor.name, view(tensor)?);

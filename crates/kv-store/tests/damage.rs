@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::Arc;
 
 use prefill_kv_store::vfs::MemoryVfs;
-use prefill_kv_store::{Error, Miss, Options, Snapshot, Store, View, DType};
+use prefill_kv_store::{DType, Error, Miss, Options, Snapshot, Store, View};
 use support::{check_noise, key, noise, options, put_noise, space};
 
 fn go_on(_: u64, _: u64) -> bool {
@@ -20,7 +20,9 @@ fn small_store() -> BTreeMap<String, Vec<u8>> {
     put_noise(&store, 1, 10_000).unwrap();
     let data = noise(2, 5000);
     let view = View::contiguous(&data, DType::U8, &[5000]).unwrap();
-    store.save(&space(), &Snapshot::new("s").tensor("x", view)).unwrap();
+    store
+        .save(&space(), &Snapshot::new("s").tensor("x", view))
+        .unwrap();
     vfs.contents()
 }
 
@@ -60,7 +62,11 @@ fn a_flipped_bit_anywhere_is_found_and_serves_nothing_wrong() {
                     let again = Store::with_vfs(Arc::new(vfs), options(), false).unwrap();
                     again.collect().unwrap();
                     let report = again.verify(&mut go_on).unwrap();
-                    assert!(report.damaged.len() <= usize::from(!snapshot), "{}", context());
+                    assert!(
+                        report.damaged.len() <= usize::from(!snapshot),
+                        "{}",
+                        context()
+                    );
                 }
             }
         }
@@ -82,7 +88,12 @@ fn cut_and_missing_packs_are_misses_that_heal() {
         match len {
             None => std::fs::remove_file(pack).unwrap(),
             Some(len) => {
-                std::fs::File::options().write(true).open(pack).unwrap().set_len(len).unwrap();
+                std::fs::File::options()
+                    .write(true)
+                    .open(pack)
+                    .unwrap()
+                    .set_len(len)
+                    .unwrap();
             }
         }
         // Found by the store that wrote it, and by one that opens it.
@@ -123,10 +134,16 @@ fn newer_manifests_keep_their_packs_and_fill_the_limit() {
     }
     let foreign = store.stats().foreign_bytes;
     assert_eq!(store.stats().used_bytes, foreign);
-    let tight = Options { limit: foreign + 80_000, ..options() };
+    let tight = Options {
+        limit: foreign + 80_000,
+        ..options()
+    };
     let store = Store::with_vfs(Arc::new(vfs.clone()), tight, false).unwrap();
     let full = put_noise(&store, 1, 10_000).unwrap_err();
-    assert!(matches!(full, Error::FullOfForeign { foreign: f, .. } if f == foreign), "{full}");
+    assert!(
+        matches!(full, Error::FullOfForeign { foreign: f, .. } if f == foreign),
+        "{full}"
+    );
     assert_eq!(store.remove_foreign().unwrap(), foreign);
     put_noise(&store, 1, 10_000).unwrap();
     assert!(check_noise(&store, 1));
@@ -145,7 +162,11 @@ fn blocks_outlive_a_snapshot_while_something_is_not_understood() {
     assert_eq!(vfs.contents()["README"], b"hello");
     store.remove_foreign().unwrap();
     store.collect().unwrap();
-    assert_eq!(store.stats().records, before - 2, "nobody can need it any more");
+    assert_eq!(
+        store.stats().records,
+        before - 2,
+        "nobody can need it any more"
+    );
 }
 
 #[test]
@@ -156,7 +177,10 @@ fn planted_links_are_not_followed() {
     // In place of the inner folder, and of the lock.
     let folder = tempfile::tempdir().unwrap();
     symlink(outside.path(), folder.path().join("v1")).unwrap();
-    assert!(matches!(Store::open(folder.path(), options()), Err(Error::Io { .. })));
+    assert!(matches!(
+        Store::open(folder.path(), options()),
+        Err(Error::Io { .. })
+    ));
     let folder = tempfile::tempdir().unwrap();
     symlink(&target, folder.path().join("lock")).unwrap();
     assert!(Store::open(folder.path(), options()).is_err());
@@ -171,7 +195,10 @@ fn planted_links_are_not_followed() {
             symlink(&target, &path).unwrap();
         }
     }
-    let manifest = folder.path().join("v1").join(format!("{}.commit", "0".repeat(32)));
+    let manifest = folder
+        .path()
+        .join("v1")
+        .join(format!("{}.commit", "0".repeat(32)));
     symlink(&target, &manifest).unwrap();
     let again = Store::open(folder.path(), options()).unwrap();
     assert!(!check_noise(&again, 1) && !check_noise(&store, 1));
@@ -190,7 +217,9 @@ fn everything_is_private_and_beneath_the_folder() {
     put_noise(&store, 1, 10_000).unwrap();
     let data = noise(2, 100);
     let view = View::contiguous(&data, DType::U8, &[100]).unwrap();
-    store.save(&space(), &Snapshot::new("../../x").tensor("../y", view)).unwrap();
+    store
+        .save(&space(), &Snapshot::new("../../x").tensor("../y", view))
+        .unwrap();
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().mode() & 0o777;
     assert_eq!((mode(&folder), mode(&folder.join("v1"))), (0o700, 0o700));
     assert_eq!(mode(&folder.join("lock")), 0o600);
@@ -208,7 +237,10 @@ fn everything_is_private_and_beneath_the_folder() {
 fn a_read_only_store_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("none");
-    assert!(matches!(Store::open_read_only(&missing, options()), Err(Error::Io { .. })));
+    assert!(matches!(
+        Store::open_read_only(&missing, options()),
+        Err(Error::Io { .. })
+    ));
     assert!(!missing.exists());
     let store = Store::open(folder.path(), options()).unwrap();
     put_noise(&store, 1, 10_000).unwrap();
@@ -221,6 +253,9 @@ fn a_read_only_store_changes_nothing() {
     put_noise(&store, 2, 10_000).unwrap();
     assert!(check_noise(&reader, 2));
     store.remove(&space(), &[key(1)]).unwrap();
-    assert_eq!(reader.read(&space(), &key(1)).unwrap_err().miss(), Some(Miss::Removed));
+    assert_eq!(
+        reader.read(&space(), &key(1)).unwrap_err().miss(),
+        Some(Miss::Removed)
+    );
     assert!(reader.verify(&mut go_on).unwrap().is_sound());
 }

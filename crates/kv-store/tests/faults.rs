@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use prefill_kv_store::vfs::MemoryVfs;
-use prefill_kv_store::{
-    Batch, DType, Error, Kind, Options, Record, Result, Snapshot, Store, View,
-};
+use prefill_kv_store::{Batch, DType, Error, Kind, Options, Record, Result, Snapshot, Store, View};
 use support::hooked::{Hook, Hooked, Op, after_power_cut};
 use support::{check_noise, key, noise, options, put_noise, space};
 
@@ -50,7 +48,9 @@ fn run(store: &Store, step: Step) -> Result<()> {
             let data = noise(new, LEN);
             let mut batch = Batch::new();
             let view = View::contiguous(&data, DType::U8, &[LEN])?;
-            batch.push(Record::new(key(new), Kind::Rows).tensor("x", view)).remove(key(old));
+            batch
+                .push(Record::new(key(new), Kind::Rows).tensor("x", view))
+                .remove(key(old));
             store.put(&space(), &batch).map(drop)
         }
         Step::Remove(n) => store.remove(&space(), &[key(n)]).map(drop),
@@ -93,7 +93,10 @@ impl Promise {
         let store = Store::with_vfs(Arc::new(vfs), options(), false).unwrap();
         for n in 1..=5 {
             let there = check_noise(&store, n);
-            assert!(there || !self.present.contains(&n), "{context}: record {n} is lost");
+            assert!(
+                there || !self.present.contains(&n),
+                "{context}: record {n} is lost"
+            );
         }
         match store.load(&space(), "s") {
             Ok(loaded) => {
@@ -101,29 +104,50 @@ impl Promise {
                 let sound = fits.into_iter().any(|v| loaded.bytes == snapshot_data(v));
                 assert!(sound, "{context}: a snapshot of nothing that was saved");
             }
-            Err(e) => assert!(self.snapshot.is_none(), "{context}: the snapshot is lost: {e}"),
+            Err(e) => assert!(
+                self.snapshot.is_none(),
+                "{context}: the snapshot is lost: {e}"
+            ),
         }
         for step in STEPS {
             run(&store, step).unwrap_or_else(|e| panic!("{context}: {step:?}: {e}"));
         }
-        assert!([3, 4, 5].iter().all(|&n| check_noise(&store, n)), "{context}");
+        assert!(
+            [3, 4, 5].iter().all(|&n| check_noise(&store, n)),
+            "{context}"
+        );
         store.collect().unwrap();
         let report = store.verify(&mut |_, _| true).unwrap();
         assert!(report.is_sound(), "{context}: {report:?}");
         // Three records, a snapshot and its two blocks: nothing is left behind.
         let stats = store.stats();
         assert_eq!((stats.records, stats.foreign_files), (6, 0), "{context}");
-        assert!(stats.used_bytes < 5 * 49_152 + 8192, "{context}: {}", stats.used_bytes);
+        assert!(
+            stats.used_bytes < 5 * 49_152 + 8192,
+            "{context}: {}",
+            stats.used_bytes
+        );
     }
 }
 
 /// Runs the steps with a hook; returns what is promised when a step fails, or at the end.
 fn play(hook: Hook, longest_write: usize) -> (MemoryVfs, Promise, Option<Error>) {
     let inner = MemoryVfs::new();
-    let vfs = Arc::new(Hooked { inner: inner.clone(), hook, longest_write });
+    let vfs = Arc::new(Hooked {
+        inner: inner.clone(),
+        hook,
+        longest_write,
+    });
     let mut promise = Promise::default();
     let outcome = (|| {
-        let store = Store::with_vfs(vfs, Options { threads: 1, ..options() }, false)?;
+        let store = Store::with_vfs(
+            vfs,
+            Options {
+                threads: 1,
+                ..options()
+            },
+            false,
+        )?;
         for step in STEPS {
             promise.begin(step);
             run(&store, step)?;
@@ -173,7 +197,11 @@ fn a_process_may_die_at_any_call() {
         let counter = AtomicU64::new(0);
         let hook: Hook = Arc::new(move |_| {
             let alive = counter.fetch_add(1, Ordering::Relaxed) < at;
-            if alive { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
+            if alive {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
         });
         let (vfs, promise, error) = play(hook, usize::MAX);
         assert!(error.is_some() || at > 0);
@@ -197,8 +225,20 @@ fn the_power_may_fail_at_any_call() {
         logger.lock().unwrap().push(op);
         Ok(())
     });
-    let vfs = Arc::new(Hooked { inner: MemoryVfs::new(), hook, longest_write: 16_384 });
-    let store = Store::with_vfs(vfs, Options { threads: 1, ..options() }, false).unwrap();
+    let vfs = Arc::new(Hooked {
+        inner: MemoryVfs::new(),
+        hook,
+        longest_write: 16_384,
+    });
+    let store = Store::with_vfs(
+        vfs,
+        Options {
+            threads: 1,
+            ..options()
+        },
+        false,
+    )
+    .unwrap();
     let mut promise = Promise::default();
     let mut promises = Vec::new();
     for step in STEPS {
@@ -210,7 +250,10 @@ fn the_power_may_fail_at_any_call() {
     }
     let log = log.lock().unwrap().clone();
     let mut state = 1u64;
-    let variants = std::env::var("KV_STORE_CUTS").ok().and_then(|v| v.parse().ok()).unwrap_or(6);
+    let variants = std::env::var("KV_STORE_CUTS")
+        .ok()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(6);
     for cut in 0..=log.len() {
         let held = promises.iter().rev().find(|(from, _)| *from <= cut);
         let promise = held.map(|(_, promise)| promise.clone()).unwrap_or_default();

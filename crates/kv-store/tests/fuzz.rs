@@ -6,18 +6,29 @@ use prefill_kv_store::{Export, Options, Store};
 
 /// The sample's files of one kind, and what a fuzzer once found (`tests/corpus`).
 fn corpus(kind: &str) -> Vec<Vec<u8>> {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(kind);
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/corpus")
+        .join(kind);
     let stored = std::fs::read_dir(folder).into_iter().flatten();
-    let mut all: Vec<Vec<u8>> = stored.map(|e| std::fs::read(e.unwrap().path()).unwrap()).collect();
+    let mut all: Vec<Vec<u8>> = stored
+        .map(|e| std::fs::read(e.unwrap().path()).unwrap())
+        .collect();
     let vfs = targets::sample();
     let suffix = format!(".{kind}");
     let contents = vfs.contents();
-    all.extend(contents.iter().filter(|(n, _)| n.ends_with(&suffix)).map(|(_, b)| b.clone()));
+    all.extend(
+        contents
+            .iter()
+            .filter(|(n, _)| n.ends_with(&suffix))
+            .map(|(_, b)| b.clone()),
+    );
     if kind == "export" {
         let store = Store::with_vfs(std::sync::Arc::new(vfs), Options::default(), false).unwrap();
         let mut file = Vec::new();
         let what = Export::Snapshot("s");
-        store.export(&targets::space(), what, &mut file, &mut |_, _| true).unwrap();
+        store
+            .export(&targets::space(), what, &mut file, &mut |_, _| true)
+            .unwrap();
         all.push(file);
     }
     assert!(!all.is_empty());

@@ -3,9 +3,7 @@
 #[macro_use]
 mod support;
 
-use prefill_kv_store::{
-    Batch, DType, Error, Export, Kind, Options, Record, Snapshot, Store, View,
-};
+use prefill_kv_store::{Batch, DType, Error, Export, Kind, Options, Record, Snapshot, Store, View};
 use support::{check_noise, key, noise, options, put_noise, space};
 
 const LEN: usize = 100_000;
@@ -27,10 +25,18 @@ fn put_chain(store: &Store, n: u64, parent: Option<u64>) -> prefill_kv_store::Re
 /// The bytes of all files in a folder, as the file system counts them.
 fn disk_usage(folder: &std::path::Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    let entries = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path());
     entries
         .filter_map(|path| Some((std::fs::symlink_metadata(&path).ok()?, path)))
-        .map(|(m, path)| if m.is_dir() { disk_usage(&path) } else { m.blocks() * 512 })
+        .map(|(m, path)| {
+            if m.is_dir() {
+                disk_usage(&path)
+            } else {
+                m.blocks() * 512
+            }
+        })
         .sum()
 }
 
@@ -46,7 +52,11 @@ fn the_limit_holds_and_the_ledger_is_what_the_disk_says() {
         assert!(on_disk - store.stats().used_bytes <= 4096);
     }
     assert!(check_noise(&store, 39) && !check_noise(&store, 0));
-    assert!((20..=35).contains(&store.stats().evicted), "{:?}", store.stats());
+    assert!(
+        (20..=35).contains(&store.stats().evicted),
+        "{:?}",
+        store.stats()
+    );
     let again = Store::open(folder.path(), limited(1 << 20)).unwrap();
     assert_eq!(again.stats().used_bytes, store.stats().used_bytes);
 }
@@ -59,7 +69,11 @@ fn a_smaller_limit_evicts_at_the_next_write() {
     let data: Vec<Vec<u8>> = (0..10).map(|n| noise(n, LEN)).collect();
     for (n, data) in data.iter().enumerate() {
         let view = View::contiguous(data, DType::U8, &[LEN]).unwrap();
-        batch.push(Record::new(key(n as u64), Kind::Rows).tensor("x", view).cost(1.0));
+        batch.push(
+            Record::new(key(n as u64), Kind::Rows)
+                .tensor("x", view)
+                .cost(1.0),
+        );
     }
     // One pack: its records go one by one, by holes and by cutting it.
     store.put(&space(), &batch).unwrap();
@@ -96,7 +110,10 @@ fn parents_outlive_their_children() {
         put_chain(&store, n, None).unwrap();
         let chain: Vec<bool> = (0..6).map(|n| check_noise(&store, n)).collect();
         let present = chain.iter().take_while(|&&c| c).count();
-        assert!(chain[present..].iter().all(|c| !c), "an ancestor went first: {chain:?}");
+        assert!(
+            chain[present..].iter().all(|c| !c),
+            "an ancestor went first: {chain:?}"
+        );
     }
 }
 
@@ -105,7 +122,10 @@ fn what_is_used_stays() {
     let store = Store::in_memory(limited(1 << 20)).unwrap();
     for n in 0..50 {
         put_noise(&store, n, LEN).unwrap();
-        assert!(check_noise(&store, 0), "the record that is read all the time was evicted");
+        assert!(
+            check_noise(&store, 0),
+            "the record that is read all the time was evicted"
+        );
     }
 }
 
@@ -117,23 +137,36 @@ fn snapshots_go_whole_and_shared_blocks_stay() {
         let own = noise(n, LEN);
         let view = |data| View::contiguous(data, DType::U8, &[LEN]).unwrap();
         let name = format!("s{n}");
-        let snapshot = Snapshot::new(&name).tensor("a", view(&shared)).tensor("b", view(&own));
+        let snapshot = Snapshot::new(&name)
+            .tensor("a", view(&shared))
+            .tensor("b", view(&own));
         store.save(&space(), &snapshot).unwrap();
-        assert_eq!(store.load(&space(), &name).unwrap().bytes, [shared.clone(), own]);
+        assert_eq!(
+            store.load(&space(), &name).unwrap().bytes,
+            [shared.clone(), own]
+        );
     }
     let stats = store.stats();
     assert!(stats.evicted > 10 && stats.used_bytes <= 1 << 20);
     // Each snapshot that is left is whole, and nothing else is there.
-    let left = (0..30).filter(|n| store.load(&space(), &format!("s{n}")).is_ok()).count() as u64;
+    let left = (0..30)
+        .filter(|n| store.load(&space(), &format!("s{n}")).is_ok())
+        .count() as u64;
     assert_eq!(store.stats().records, 2 * left + 1);
 }
 
 #[test]
 fn the_free_floor_is_left() {
     let folder = tempfile::tempdir().unwrap();
-    let floor = Options { free_floor: u64::MAX / 2, ..options() };
+    let floor = Options {
+        free_floor: u64::MAX / 2,
+        ..options()
+    };
     let store = Store::open(folder.path(), floor).unwrap();
-    assert!(matches!(put_noise(&store, 1, LEN), Err(Error::Full { available: 0, .. })));
+    assert!(matches!(
+        put_noise(&store, 1, LEN),
+        Err(Error::Full { available: 0, .. })
+    ));
     assert_eq!(disk_usage(folder.path()) / 8192, 0);
 }
 
@@ -142,11 +175,16 @@ fn an_import_obeys_the_limit() {
     let from = Store::in_memory(options()).unwrap();
     let data = noise(1, 20 * LEN);
     let view = View::contiguous(&data, DType::U8, &[20, LEN]).unwrap();
-    from.save(&space(), &Snapshot::new("s").growing("x", view, 0, 1)).unwrap();
+    from.save(&space(), &Snapshot::new("s").growing("x", view, 0, 1))
+        .unwrap();
     let mut file = Vec::new();
-    from.export(&space(), Export::Snapshot("s"), &mut file, &mut |_, _| true).unwrap();
+    from.export(&space(), Export::Snapshot("s"), &mut file, &mut |_, _| true)
+        .unwrap();
     let to = Store::in_memory(limited(1 << 20)).unwrap();
     put_noise(&to, 1, LEN).unwrap();
-    assert!(to.import(&space(), &mut &file[..], &mut |_, _| true).is_err());
+    assert!(
+        to.import(&space(), &mut &file[..], &mut |_, _| true)
+            .is_err()
+    );
     assert!(to.stats().used_bytes <= 1 << 20);
 }

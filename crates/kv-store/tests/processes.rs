@@ -15,12 +15,21 @@ use prefill_kv_store::{Batch, DType, Kind, Options, Record, Store, View};
 use support::{check_noise, key, noise, options, put_noise, space};
 
 fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|v| v.parse().ok())
+        .unwrap_or(default)
 }
 
 fn start(role: &str, folder: &Path, seed: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "child", "--nocapture", "--test-threads=1"])
+        .args([
+            "--ignored",
+            "--exact",
+            "child",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env("KV_STORE_ROLE", role)
         .env("KV_STORE_FOLDER", folder)
         .env("KV_STORE_SEED", seed.to_string())
@@ -33,8 +42,10 @@ fn start(role: &str, folder: &Path, seed: u64) -> Child {
 #[test]
 #[ignore = "the other processes of these tests"]
 fn child() {
-    let (Ok(role), Ok(folder)) = (std::env::var("KV_STORE_ROLE"), std::env::var("KV_STORE_FOLDER"))
-    else {
+    let (Ok(role), Ok(folder)) = (
+        std::env::var("KV_STORE_ROLE"),
+        std::env::var("KV_STORE_FOLDER"),
+    ) else {
         return;
     };
     let seed = setting("KV_STORE_SEED", 0);
@@ -113,14 +124,24 @@ fn a_killed_writer_loses_nothing_that_it_was_told_is_durable() {
             kept.clear();
         }
     }
-    assert!(total as u64 > kills, "the writers were killed before they wrote anything");
+    assert!(
+        total as u64 > kills,
+        "the writers were killed before they wrote anything"
+    );
 }
 
 const LIMIT: u64 = 3 << 20;
 
 /// Puts, reads, removes and collects at random among keys that all processes share.
 fn stress(folder: &Path, seed: u64) {
-    let store = Store::open(folder, Options { limit: LIMIT, ..options() }).unwrap();
+    let store = Store::open(
+        folder,
+        Options {
+            limit: LIMIT,
+            ..options()
+        },
+    )
+    .unwrap();
     let until = Instant::now() + Duration::from_secs(setting("KV_STORE_STRESS_SECONDS", 3));
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let (mut puts, mut hits) = (0, 0);
@@ -149,7 +170,9 @@ fn stress(folder: &Path, seed: u64) {
 fn two_processes_write_read_evict_and_collect() {
     let folder = tempfile::tempdir().unwrap();
     drop(Store::open(folder.path(), options()).unwrap());
-    let children: Vec<Child> = (1..=2).map(|seed| start("stress", folder.path(), seed)).collect();
+    let children: Vec<Child> = (1..=2)
+        .map(|seed| start("stress", folder.path(), seed))
+        .collect();
     let reader = Store::open_read_only(folder.path(), options()).unwrap();
     let (mut running, mut samples, mut seen) = (children, 0, 0u64);
     let mut outputs = Vec::new();
@@ -175,9 +198,15 @@ fn two_processes_write_read_evict_and_collect() {
     assert!(samples > 10 && seen > 0);
     assert_eq!(reader.stats().torn, 0);
     for text in outputs {
-        let line = text.lines().find_map(|l| l.strip_prefix("done ")).expect("a summary");
+        let line = text
+            .lines()
+            .find_map(|l| l.strip_prefix("done "))
+            .expect("a summary");
         let counts: Vec<u64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
-        assert!(counts.iter().all(|&n| n > 0), "puts, hits and evictions: {counts:?}");
+        assert!(
+            counts.iter().all(|&n| n > 0),
+            "puts, hits and evictions: {counts:?}"
+        );
     }
     let store = Store::open(folder.path(), options()).unwrap();
     let report = store.verify(&mut |_, _| true).unwrap();
@@ -188,6 +217,10 @@ fn two_processes_write_read_evict_and_collect() {
 
 fn disk_usage(folder: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
-    let entries = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
-    entries.filter_map(|path| Some(std::fs::symlink_metadata(path).ok()?.blocks() * 512)).sum()
+    let entries = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|e| e.unwrap().path());
+    entries
+        .filter_map(|path| Some(std::fs::symlink_metadata(path).ok()?.blocks() * 512))
+        .sum()
 }

@@ -44,11 +44,20 @@ fn layouts(broadcast: bool) -> impl Strategy<Value = (Layout, usize)> {
         let mut order: Vec<usize> = (0..shape.len()).collect();
         let mut state = seed;
         for i in (1..order.len()).rev() {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             order.swap(i, (state >> 33) as usize % (i + 1));
         }
-        let offset = if shape.contains(&0) { 0 } else { offset as usize };
-        let layout = Layout::new(&shape, &strides, offset).unwrap().permute(&order).unwrap();
+        let offset = if shape.contains(&0) {
+            0
+        } else {
+            offset as usize
+        };
+        let layout = Layout::new(&shape, &strides, offset)
+            .unwrap()
+            .permute(&order)
+            .unwrap();
         (layout, dense.elements())
     })
 }

@@ -26,7 +26,11 @@ fn job(n: u64, len: usize) -> Job<Vec<u8>> {
         tensors: vec![tensor],
         metadata: vec![],
     };
-    Job { namespace: space(), records: vec![record], removals: vec![] }
+    Job {
+        namespace: space(),
+        records: vec![record],
+        removals: vec![],
+    }
 }
 
 #[test]
@@ -45,7 +49,10 @@ fn owners_come_back_in_order() {
         assert!(check_noise(&store, n));
     }
     let stats = writer.stats();
-    assert_eq!((stats.written_jobs, stats.queued_bytes, stats.dropped_jobs), (20, 0, 0));
+    assert_eq!(
+        (stats.written_jobs, stats.queued_bytes, stats.dropped_jobs),
+        (20, 0, 0)
+    );
 }
 
 /// A store whose folder another writer holds until the guard is dropped.
@@ -53,13 +60,19 @@ fn held() -> (Store, Box<dyn Send>) {
     use prefill_kv_store::vfs::{MemoryVfs, Vfs};
     let vfs = MemoryVfs::new();
     let guard = vfs.try_lock().unwrap().unwrap();
-    (Store::with_vfs(Arc::new(vfs), options(), false).unwrap(), guard)
+    (
+        Store::with_vfs(Arc::new(vfs), options(), false).unwrap(),
+        guard,
+    )
 }
 
 #[test]
 fn a_full_queue_drops_and_counts() {
     let (store, guard) = held();
-    let options = WriterOptions { queue_bytes: 25_000, when_full: WhenFull::Drop };
+    let options = WriterOptions {
+        queue_bytes: 25_000,
+        when_full: WhenFull::Drop,
+    };
     let (writer, acks) = Writer::spawn(store.clone(), options).unwrap();
     let mut dropped = Vec::new();
     for n in 0..5 {
@@ -72,7 +85,10 @@ fn a_full_queue_drops_and_counts() {
     drop(guard);
     writer.flush();
     let stats = writer.stats();
-    assert_eq!((stats.dropped_jobs, stats.dropped_bytes, stats.written_jobs), (3, 30_000, 2));
+    assert_eq!(
+        (stats.dropped_jobs, stats.dropped_bytes, stats.written_jobs),
+        (3, 30_000, 2)
+    );
     assert!(stats.peak_queued_bytes <= 25_000);
     drop(writer);
     assert_eq!(acks.iter().count(), 2);
@@ -81,15 +97,24 @@ fn a_full_queue_drops_and_counts() {
 #[test]
 fn a_full_queue_blocks_until_there_is_room() {
     let (store, guard) = held();
-    let options = WriterOptions { queue_bytes: 25_000, when_full: WhenFull::Block };
+    let options = WriterOptions {
+        queue_bytes: 25_000,
+        when_full: WhenFull::Block,
+    };
     let (writer, acks) = Writer::spawn(store.clone(), options).unwrap();
     let submitter = std::thread::spawn(move || {
         for n in 0..5 {
-            assert!(matches!(writer.submit(job(n, 10_000)).unwrap(), Submitted::Queued(_)));
+            assert!(matches!(
+                writer.submit(job(n, 10_000)).unwrap(),
+                Submitted::Queued(_)
+            ));
             assert!(writer.stats().queued_bytes <= 25_000);
         }
         // A job above the limit goes through by itself.
-        assert!(matches!(writer.submit(job(9, 90_000)).unwrap(), Submitted::Queued(_)));
+        assert!(matches!(
+            writer.submit(job(9, 90_000)).unwrap(),
+            Submitted::Queued(_)
+        ));
     });
     std::thread::sleep(Duration::from_millis(50));
     assert!(!submitter.is_finished());
@@ -119,5 +144,8 @@ fn a_layout_outside_its_owner_is_refused() {
     let (writer, _acks) = Writer::spawn(store, WriterOptions::default()).unwrap();
     let mut bad = job(1, 100);
     bad.records[0].tensors[0].owner.pop();
-    assert!(matches!(writer.submit(bad), Err(prefill_kv_store::Error::OutOfBounds { .. })));
+    assert!(matches!(
+        writer.submit(bad),
+        Err(prefill_kv_store::Error::OutOfBounds { .. })
+    ));
 }

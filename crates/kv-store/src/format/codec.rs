@@ -9,7 +9,10 @@ pub(crate) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, offset: 0 }
+        Self {
+            rest: bytes,
+            offset: 0,
+        }
     }
 
     pub(crate) fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
@@ -75,11 +78,18 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn end(&self) -> Result<()> {
-        if self.rest.is_empty() { Ok(()) } else { Err(self.invalid("the end")) }
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(self.invalid("the end"))
+        }
     }
 
     pub(crate) const fn invalid(&self, what: &'static str) -> Error {
-        Error::Format { offset: self.offset, what }
+        Error::Format {
+            offset: self.offset,
+            what,
+        }
     }
 }
 

@@ -37,12 +37,21 @@ impl ExportHeader {
         }
         let version = r.u32()?;
         if version != VERSION {
-            return Err(Error::Version { found: version, supported: VERSION });
+            return Err(Error::Version {
+                found: version,
+                supported: VERSION,
+            });
         }
         r.zeros(4)?;
-        let header = Self { manifest_len: r.u64()? };
+        let header = Self {
+            manifest_len: r.u64()?,
+        };
         if header.manifest_len > MAX_MANIFEST {
-            return Err(Error::limit("manifest length", header.manifest_len, MAX_MANIFEST));
+            return Err(Error::limit(
+                "manifest length",
+                header.manifest_len,
+                MAX_MANIFEST,
+            ));
         }
         if r.u64()? != header.pack_offset() {
             return Err(r.invalid("the pack offset that follows from the manifest's length"));

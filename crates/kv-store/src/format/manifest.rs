@@ -87,7 +87,9 @@ impl Manifest {
     pub(crate) fn intern(&mut self, layout: ExtentLayout) -> u32 {
         // Blocks of one batch look alike: the match is nearly always among the last few.
         let recent = self.layouts.len().saturating_sub(64);
-        let known = self.layouts[recent..].iter().rposition(|known| **known == layout);
+        let known = self.layouts[recent..]
+            .iter()
+            .rposition(|known| **known == layout);
         let index = known.map_or(self.layouts.len(), |i| recent + i);
         if known.is_none() {
             self.layouts.push(Arc::new(layout));
@@ -134,7 +136,10 @@ impl Manifest {
         }
         let version = r.u32()?;
         if version != VERSION {
-            return Err(Error::Version { found: version, supported: VERSION });
+            return Err(Error::Version {
+                found: version,
+                supported: VERSION,
+            });
         }
         if bytes.len() < HEADER || bytes[SUM] != checksum(bytes) {
             return Err(r.invalid("a manifest with its checksum"));
@@ -168,7 +173,9 @@ impl Manifest {
             records: Vec::new(),
         };
         for _ in 0..r.count(layouts, MAX_LAYOUTS, 16)? {
-            manifest.layouts.push(Arc::new(ExtentLayout::decode(&mut r)?));
+            manifest
+                .layouts
+                .push(Arc::new(ExtentLayout::decode(&mut r)?));
         }
         let records = r.count(records, MAX_RECORDS, 104)?;
         manifest.records.reserve_exact(records);
@@ -182,10 +189,17 @@ impl Manifest {
     }
 
     fn check_disjoint(&self, r: &Reader<'_>) -> Result<()> {
-        let mut extents: Vec<(u64, u64)> =
-            self.records.iter().filter(|e| e.len > 0).map(|e| (e.offset, e.len)).collect();
+        let mut extents: Vec<(u64, u64)> = self
+            .records
+            .iter()
+            .filter(|e| e.len > 0)
+            .map(|e| (e.offset, e.len))
+            .collect();
         extents.sort_unstable();
-        if extents.windows(2).any(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+        if extents
+            .windows(2)
+            .any(|pair| pair[0].0 + pair[0].1 > pair[1].0)
+        {
             return Err(r.invalid("extents that do not overlap"));
         }
         let mut keys: Vec<&Key> = self.records.iter().map(|e| &e.key).collect();
@@ -234,7 +248,9 @@ impl Entry {
         }
         let (offset, len) = (r.u64()?, r.u64()?);
         let inside = offset.is_multiple_of(1 << manifest.align_shift)
-            && offset.checked_add(len).is_some_and(|end| end <= manifest.pack_len);
+            && offset
+                .checked_add(len)
+                .is_some_and(|end| end <= manifest.pack_len);
         if len != manifest.extent_len(table.payload) || !inside {
             return Err(r.invalid("an extent of its layout inside the pack"));
         }
@@ -249,7 +265,17 @@ impl Entry {
         let pieces = r.count(pieces, u32::MAX, 32)?;
         let pieces = (0..pieces).map(|_| r.array()).collect::<Result<_>>()?;
         let metadata = r.padded(metadata_len as usize)?.into();
-        Ok(Self { key, parent, kind, layout, cost, offset, len, pieces, metadata })
+        Ok(Self {
+            key,
+            parent,
+            kind,
+            layout,
+            cost,
+            offset,
+            len,
+            pieces,
+            metadata,
+        })
     }
 }
 
@@ -266,7 +292,11 @@ mod tests {
 
     pub(crate) fn sample() -> Manifest {
         let mut manifest = Manifest::new([9; 16], "chat".into(), 7);
-        let tensors = [("k", DType::Bf16, &[2, 3][..]), ("", DType::U8, &[0]), ("v", DType::F32, &[])];
+        let tensors = [
+            ("k", DType::Bf16, &[2, 3][..]),
+            ("", DType::U8, &[0]),
+            ("v", DType::F32, &[]),
+        ];
         let layout = manifest.intern(ExtentLayout::place(tensors.into_iter()).unwrap());
         let empty = manifest.intern(ExtentLayout::default());
         manifest.pack_len = 16_384;

@@ -44,14 +44,19 @@ impl TableTensor {
     /// long together; a table that claims more finds no blocks.
     pub(crate) fn bytes(&self) -> u64 {
         let size = self.dtype.size() as u64;
-        self.shape.iter().fold(size, |product, &n| product.saturating_mul(n as u64))
+        self.shape
+            .iter()
+            .fold(size, |product, &n| product.saturating_mul(n as u64))
     }
 }
 
 impl SnapshotTable {
     /// The bytes of all tensors.
     pub(crate) fn bytes(&self) -> u64 {
-        self.tensors.iter().map(TableTensor::bytes).fold(0, u64::saturating_add)
+        self.tensors
+            .iter()
+            .map(TableTensor::bytes)
+            .fold(0, u64::saturating_add)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -91,7 +96,10 @@ impl SnapshotTable {
         let mut r = Reader::new(bytes);
         let version = r.u32()?;
         if version != VERSION {
-            return Err(crate::Error::Version { found: version, supported: VERSION });
+            return Err(crate::Error::Version {
+                found: version,
+                supported: VERSION,
+            });
         }
         let name_len = usize::from(r.u16()?);
         r.zeros(2)?;
@@ -100,13 +108,20 @@ impl SnapshotTable {
         let name = r.text(name_len, MAX_NAME)?.to_owned();
         let metadata = r.padded(metadata as usize)?.to_vec();
         let groups = r.count(groups, u32::MAX, 24)?;
-        let groups = (0..groups).map(|_| Group::decode(&mut r)).collect::<Result<Vec<_>>>()?;
+        let groups = (0..groups)
+            .map(|_| Group::decode(&mut r))
+            .collect::<Result<Vec<_>>>()?;
         let tensors = r.count(tensors, u32::MAX, 16)?;
         let tensors = (0..tensors)
             .map(|_| TableTensor::decode(&mut r, &groups))
             .collect::<Result<Vec<_>>>()?;
         r.end()?;
-        Ok(Self { name, metadata, groups, tensors })
+        Ok(Self {
+            name,
+            metadata,
+            groups,
+            tensors,
+        })
     }
 }
 
@@ -121,7 +136,11 @@ impl Group {
         let mut next = 0u64;
         let mut list = Vec::with_capacity(r.count(blocks, u32::MAX, 48)?);
         for _ in 0..blocks {
-            let block = BlockRef { key: Key::new(r.array()?), first: r.u64()?, rows: r.u64()? };
+            let block = BlockRef {
+                key: Key::new(r.array()?),
+                first: r.u64()?,
+                rows: r.u64()?,
+            };
             let end = next.checked_add(block.rows).filter(|&end| end <= rows);
             match end {
                 Some(end) if block.first == next && block.rows > 0 => next = end,
@@ -132,7 +151,11 @@ impl Group {
         if blocks > 0 && next != rows {
             return Err(r.invalid("blocks that cover all rows"));
         }
-        Ok(Self { rows, rows_per_block, blocks: list })
+        Ok(Self {
+            rows,
+            rows_per_block,
+            blocks: list,
+        })
     }
 }
 
@@ -156,7 +179,13 @@ impl TableTensor {
             return Err(r.invalid("an axis as long as its group"));
         }
         let name = r.text(name_len, MAX_NAME)?.to_owned();
-        Ok(Self { name, dtype, shape, group, axis })
+        Ok(Self {
+            name,
+            dtype,
+            shape,
+            group,
+            axis,
+        })
     }
 }
 
@@ -174,11 +203,23 @@ mod tests {
                     rows: 5,
                     rows_per_block: 4,
                     blocks: vec![
-                        BlockRef { key: Key::new([1; 32]), first: 0, rows: 4 },
-                        BlockRef { key: Key::new([2; 32]), first: 4, rows: 1 },
+                        BlockRef {
+                            key: Key::new([1; 32]),
+                            first: 0,
+                            rows: 4,
+                        },
+                        BlockRef {
+                            key: Key::new([2; 32]),
+                            first: 4,
+                            rows: 1,
+                        },
                     ],
                 },
-                Group { rows: 1, rows_per_block: 1, blocks: vec![] },
+                Group {
+                    rows: 1,
+                    rows_per_block: 1,
+                    blocks: vec![],
+                },
             ],
             tensors: vec![
                 TableTensor {
@@ -188,7 +229,13 @@ mod tests {
                     group: 0,
                     axis: Some(2),
                 },
-                TableTensor { name: String::new(), dtype: DType::F32, shape: vec![], group: 1, axis: None },
+                TableTensor {
+                    name: String::new(),
+                    dtype: DType::F32,
+                    shape: vec![],
+                    group: 1,
+                    axis: None,
+                },
             ],
         };
         let bytes = table.encode();

@@ -1,5 +1,5 @@
-use super::codec::{Put, Reader};
 use super::MAX_NAME;
+use super::codec::{Put, Reader};
 use crate::layout::MAX_RANK;
 use crate::{DType, Error, Result};
 
@@ -30,7 +30,11 @@ impl ExtentLayout {
         tensors: impl ExactSizeIterator<Item = (&'a str, DType, &'a [usize])>,
     ) -> Result<Self> {
         if tensors.len() > MAX_TENSORS as usize {
-            return Err(Error::limit("tensor count", tensors.len(), MAX_TENSORS.into()));
+            return Err(Error::limit(
+                "tensor count",
+                tensors.len(),
+                MAX_TENSORS.into(),
+            ));
         }
         let mut layout = Self::default();
         for (name, dtype, shape) in tensors {
@@ -44,7 +48,11 @@ impl ExtentLayout {
 
     fn push(&mut self, name: String, dtype: DType, shape: Vec<usize>) -> Result<()> {
         const LIMIT: u64 = i64::MAX as u64;
-        let too_large = || Error::Limit { what: "tensor bytes", found: u64::MAX, limit: LIMIT };
+        let too_large = || Error::Limit {
+            what: "tensor bytes",
+            found: u64::MAX,
+            limit: LIMIT,
+        };
         let bytes = if shape.contains(&0) {
             0
         } else {
@@ -53,12 +61,21 @@ impl ExtentLayout {
                 .try_fold(dtype.size(), |product, &n| product.checked_mul(n))
                 .ok_or_else(too_large)?
         };
-        let offset = self.payload.checked_next_multiple_of(ALIGN).ok_or_else(too_large)?;
+        let offset = self
+            .payload
+            .checked_next_multiple_of(ALIGN)
+            .ok_or_else(too_large)?;
         self.payload = offset
             .checked_add(bytes)
             .filter(|&end| end as u64 <= LIMIT / 2)
             .ok_or_else(too_large)?;
-        self.tensors.push(TensorSpec { name, dtype, shape, offset, bytes });
+        self.tensors.push(TensorSpec {
+            name,
+            dtype,
+            shape,
+            offset,
+            bytes,
+        });
         Ok(())
     }
 
@@ -81,7 +98,10 @@ impl ExtentLayout {
         r.zeros(4)?;
         let payload = r.u64()?;
         let n = r.count(n, MAX_TENSORS, 16)?;
-        let mut layout = Self { tensors: Vec::with_capacity(n), payload: 0 };
+        let mut layout = Self {
+            tensors: Vec::with_capacity(n),
+            payload: 0,
+        };
         for _ in 0..n {
             let (dtype, rank) = dtype_and_rank(r)?;
             let name_len = usize::from(r.u16()?);
@@ -90,7 +110,11 @@ impl ExtentLayout {
             let shape = shape(r, rank)?;
             let name = r.text(name_len, MAX_NAME)?.to_owned();
             layout.push(name, dtype, shape)?;
-            if layout.tensors.last().is_none_or(|t| t.offset as u64 != offset) {
+            if layout
+                .tensors
+                .last()
+                .is_none_or(|t| t.offset as u64 != offset)
+            {
                 return Err(r.invalid("the next aligned offset"));
             }
         }

@@ -105,7 +105,10 @@ fn names(folder: &OwnedFd) -> io::Result<Vec<String>> {
 /// Everything below a folder, without following links. What vanishes meanwhile counts nothing.
 fn bytes_below(folder: &OwnedFd, skip: &[&str]) -> io::Result<u64> {
     let mut bytes = 0;
-    for name in names(folder)?.iter().filter(|n| !skip.contains(&n.as_str())) {
+    for name in names(folder)?
+        .iter()
+        .filter(|n| !skip.contains(&n.as_str()))
+    {
         let Ok(stat) = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
@@ -122,11 +125,8 @@ fn bytes_below(folder: &OwnedFd, skip: &[&str]) -> io::Result<u64> {
 
 impl Vfs for DiskVfs {
     fn create(&self, name: &str) -> io::Result<Box<dyn VfsFile>> {
-        let flags = OFlags::RDWR
-            | OFlags::CREATE
-            | OFlags::EXCL
-            | OFlags::NOFOLLOW
-            | OFlags::CLOEXEC;
+        let flags =
+            OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.folder, name, flags, PRIVATE_FILE)?;
         Ok(Box::new(DiskFile(fd.into())))
     }
@@ -138,7 +138,10 @@ impl Vfs for DiskVfs {
         let fd = rustix::fs::openat(&self.folder, name, flags, Mode::empty())?;
         let file = DiskFile(fd.into());
         if !file.info()?.regular {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a regular file",
+            ));
         }
         Ok(Box::new(file))
     }
@@ -188,7 +191,11 @@ impl Vfs for DiskVfs {
     fn changes(&self) -> io::Result<u64> {
         let mut bytes = [0; 8];
         let n = self.lock.read_at(&mut bytes, 0)?;
-        Ok(if n == bytes.len() { u64::from_le_bytes(bytes) } else { 0 })
+        Ok(if n == bytes.len() {
+            u64::from_le_bytes(bytes)
+        } else {
+            0
+        })
     }
 
     fn set_changes(&self, value: u64) -> io::Result<()> {
@@ -201,7 +208,11 @@ fn identity(inode: u64, seconds: i64, nanos: i64) -> u128 {
 }
 
 fn lock_now(file: &File, exclusive: bool) -> io::Result<bool> {
-    let taken = if exclusive { file.try_lock() } else { file.try_lock_shared() };
+    let taken = if exclusive {
+        file.try_lock()
+    } else {
+        file.try_lock_shared()
+    };
     match taken {
         Ok(()) => Ok(true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -252,7 +263,11 @@ impl VfsFile for DiskFile {
 
     #[cfg(target_vendor = "apple")]
     fn sync_data(&self, flush: bool) -> io::Result<()> {
-        Ok(if flush { rustix::fs::fcntl_fullfsync(&self.0) } else { rustix::fs::fsync(&self.0) }?)
+        Ok(if flush {
+            rustix::fs::fcntl_fullfsync(&self.0)
+        } else {
+            rustix::fs::fsync(&self.0)
+        }?)
     }
 
     #[cfg(not(target_vendor = "apple"))]

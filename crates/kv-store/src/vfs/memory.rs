@@ -51,7 +51,10 @@ impl MemoryVfs {
     #[must_use]
     pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         let files = self.0.files.lock();
-        files.iter().map(|(name, node)| (name.clone(), node.body.read().bytes.clone())).collect()
+        files
+            .iter()
+            .map(|(name, node)| (name.clone(), node.body.read().bytes.clone()))
+            .collect()
     }
 
     /// A folder with these files.
@@ -59,7 +62,10 @@ impl MemoryVfs {
     pub fn with_contents(contents: BTreeMap<String, Vec<u8>>) -> Self {
         let vfs = Self::new();
         for (name, bytes) in contents {
-            let node = vfs.node(Body { bytes, ..Body::default() });
+            let node = vfs.node(Body {
+                bytes,
+                ..Body::default()
+            });
             vfs.0.files.lock().insert(name, node);
         }
         vfs
@@ -67,7 +73,11 @@ impl MemoryVfs {
 
     fn node(&self, body: Body) -> Arc<Node> {
         let identity = self.0.next_identity.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Node { identity, body: RwLock::new(body), locks: Mutex::default() })
+        Arc::new(Node {
+            identity,
+            body: RwLock::new(body),
+            locks: Mutex::default(),
+        })
     }
 }
 
@@ -104,12 +114,24 @@ impl Vfs for MemoryVfs {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         files.insert(name.to_owned(), node.clone());
-        Ok(Box::new(MemoryFile { node, held: Mutex::default() }))
+        Ok(Box::new(MemoryFile {
+            node,
+            held: Mutex::default(),
+        }))
     }
 
     fn open(&self, name: &str, _write: bool) -> io::Result<Box<dyn VfsFile>> {
-        let node = self.0.files.lock().get(name).cloned().ok_or_else(not_found)?;
-        Ok(Box::new(MemoryFile { node, held: Mutex::default() }))
+        let node = self
+            .0
+            .files
+            .lock()
+            .get(name)
+            .cloned()
+            .ok_or_else(not_found)?;
+        Ok(Box::new(MemoryFile {
+            node,
+            held: Mutex::default(),
+        }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -120,7 +142,12 @@ impl Vfs for MemoryVfs {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.files.lock().remove(name).map(drop).ok_or_else(not_found)
+        self.0
+            .files
+            .lock()
+            .remove(name)
+            .map(drop)
+            .ok_or_else(not_found)
     }
 
     fn list(&self) -> io::Result<Vec<String>> {

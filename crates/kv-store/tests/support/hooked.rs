@@ -46,7 +46,12 @@ impl std::fmt::Debug for Hooked {
 impl Hooked {
     fn file(&self, name: &str, file: Box<dyn VfsFile>) -> Box<dyn VfsFile> {
         let (name, hook) = (name.to_owned(), self.hook.clone());
-        Box::new(HookedFile { file, name, hook, longest_write: self.longest_write })
+        Box::new(HookedFile {
+            file,
+            name,
+            hook,
+            longest_write: self.longest_write,
+        })
     }
 }
 
@@ -169,7 +174,10 @@ pub fn after_power_cut(log: &[Op], keep: &mut dyn FnMut() -> bool) -> BTreeMap<S
     for op in log {
         let mut set = |name: &str, value: Option<usize>, names: &mut BTreeMap<String, usize>| {
             let old = names.get(name).copied();
-            history.entry(name.to_owned()).or_insert_with(|| vec![old]).push(value);
+            history
+                .entry(name.to_owned())
+                .or_insert_with(|| vec![old])
+                .push(value);
             match value {
                 Some(file) => names.insert(name.to_owned(), file),
                 None => names.remove(name),

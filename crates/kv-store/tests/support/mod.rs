@@ -24,7 +24,11 @@ pub mod hooked;
 use prefill_kv_store::{Batch, DType, Key, Kind, Layout, Namespace, Options, Record, Store, View};
 
 pub fn options() -> Options {
-    Options { free_floor: 0, threads: 2, ..Default::default() }
+    Options {
+        free_floor: 0,
+        threads: 2,
+        ..Default::default()
+    }
 }
 
 pub fn space() -> Namespace {

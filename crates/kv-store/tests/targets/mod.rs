@@ -12,7 +12,12 @@ use prefill_kv_store::{DType, Key, Kind, Namespace, Options, Record, Snapshot, S
 pub const ID: &str = "000102030405060708090a0b0c0d0e0f";
 
 fn options() -> Options {
-    Options { free_floor: 0, threads: 1, limit: 64 << 20, ..Default::default() }
+    Options {
+        free_floor: 0,
+        threads: 1,
+        limit: 64 << 20,
+        ..Default::default()
+    }
 }
 
 pub fn space() -> Namespace {
@@ -36,7 +41,9 @@ pub fn sample() -> MemoryVfs {
     let record = Record::new(Key::new([1; 32]), Kind::Rows).parent(Key::new([2; 32]));
     batch.push(record.tensor("k", view.clone()).metadata(b"meta").cost(2.0));
     store.put(&space(), &batch).unwrap();
-    let snapshot = Snapshot::new("s").growing("k", view.clone(), 1, 8).tensor("x", view);
+    let snapshot = Snapshot::new("s")
+        .growing("k", view.clone(), 1, 8)
+        .tensor("x", view);
     store.save(&space(), &snapshot.metadata(b"tokens")).unwrap();
     vfs
 }
@@ -60,7 +67,10 @@ fn use_everything(vfs: MemoryVfs) {
     let view = View::contiguous(&data, DType::U8, &[100]).unwrap();
     let saved = store.save(&space(), &Snapshot::new("after").tensor("x", view));
     if saved.is_ok() {
-        assert_eq!(store.load(&space(), "after").unwrap().bytes, [data.to_vec()]);
+        assert_eq!(
+            store.load(&space(), "after").unwrap().bytes,
+            [data.to_vec()]
+        );
     }
     store.collect().unwrap();
     store.wipe_all().unwrap();
@@ -81,7 +91,10 @@ pub fn manifest(bytes: &[u8]) {
 /// A pack of arbitrary bytes, under the manifest of the sample.
 pub fn pack(bytes: &[u8]) {
     let contents = sample().contents();
-    let (name, good) = contents.iter().find(|(name, _)| name.ends_with(".pack")).unwrap();
+    let (name, good) = contents
+        .iter()
+        .find(|(name, _)| name.ends_with(".pack"))
+        .unwrap();
     let manifest = contents[&name.replace(".pack", ".commit")].clone();
     let id = name.strip_suffix(".pack").unwrap();
     let vfs = MemoryVfs::with_contents(BTreeMap::from([
@@ -90,7 +103,10 @@ pub fn pack(bytes: &[u8]) {
     ]));
     let store = Store::with_vfs(Arc::new(vfs.clone()), options(), false).unwrap();
     let sound = bytes.get(..good.len()) == Some(good);
-    let read = store.list().iter().all(|l| store.read(&space(), &l.record.key).is_ok());
+    let read = store
+        .list()
+        .iter()
+        .all(|l| store.read(&space(), &l.record.key).is_ok());
     assert!(!store.list().is_empty() || bytes.len() < good.len() || !sound);
     if !sound && !store.list().is_empty() {
         assert!(!read, "other bytes were served");
