@@ -1,1 +1,64 @@
-//! prefill-engine
+//! Multimodal language models on MLX, from a checkpoint's folder to streamed text.
+//!
+//! - [`Engine`] is the handle that programs embed: cheap to clone, usable from any thread.
+//!   A [`Request`] goes in, a [`Generation`] (an iterator of [`Event`]s) comes back, and
+//!   dropping it cancels the work.
+//! - [`Checkpoint`] is a folder in the layout of the Hugging Face hub, [`Preparer`] turns
+//!   [`Conversation`]s into its prompts.
+//! - [`MlxThread`], [`Model`] and [`Sequence`] are the level below, for programs that own
+//!   their MLX thread and step the model themselves.
+//!
+//! ```
+//! use prefill_engine::{Conversation, Engine, Event, MediaKind, Request};
+//!
+//! # let assets = concat!(env!("CARGO_MANIFEST_DIR"), "/../../assets");
+//! # let (model, picture) = (format!("{assets}/demo-model"), format!("{assets}/demo/shapes.png"));
+//! let engine = Engine::builder(model).build()?;
+//! let question = Conversation::user(
+//!     "How many shapes are there?",
+//!     [(MediaKind::Image, picture.as_str().into())],
+//! );
+//! for event in engine.generate(Request::new(question).max_tokens(32))? {
+//!     match event? {
+//!         Event::Text(text) => print!("{text}"),
+//!         Event::Finished(end) => println!("\n{:?}", end.reason),
+//!         _ => {}
+//!     }
+//! }
+//! # Ok::<(), prefill_engine::Error>(())
+//! ```
+//!
+//! # Threads
+//! MLX's state is shared by a process. One thread, started with the first engine, does all
+//! of its work; media, templates and tokens are prepared on the caller's.
+//!
+//! # What it does not do yet
+//! It serves Gemma 4 in the layout of E2B and E4B, with pictures, decodes greedily, and
+//! downloads nothing. Sound, video, the other families, sampling and the caches that give
+//! the project its name come next.
+
+mod cache;
+mod checkpoint;
+mod engine;
+mod error;
+mod generation;
+mod model;
+mod models;
+mod nn;
+mod prompt;
+mod runtime;
+mod thread;
+
+pub use checkpoint::Checkpoint;
+pub use engine::{Engine, EngineBuilder, Request};
+pub use error::Error;
+pub use generation::{Event, FinishReason, Finished, Generation, Statistics};
+pub use model::{Greedy, Model, PREFILL_CHUNK, Progress, Sequence, WorkingType};
+pub use prompt::{
+    Conversation, MediaKind, MediaSource, PreparedMedium, PreparedPrompt, Preparer, Prompt, Span,
+    TemplateOptions,
+};
+pub use thread::MlxThread;
+
+/// The result of this crate's fallible functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

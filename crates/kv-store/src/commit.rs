@@ -100,7 +100,7 @@ impl Inner {
     fn skip_known(&self, namespace: &Namespace, batch: &Batch<'_>, report: &mut PutReport) {
         let index = self.index.read();
         let mut residents = index.residents.lock();
-        for record in &batch.records {
+        for record in batch.records.iter().rev() {
             let address = namespace.address(record.key);
             if let Some(location) = index.get(&address) {
                 report.skipped += 1;

@@ -94,7 +94,6 @@ impl Inner {
         while freed < bytes
             && let Some(address) = residents.victim()
         {
-            residents.remove(&address);
             let Some(location) = index.get(&address) else {
                 continue;
             };

@@ -369,7 +369,8 @@ impl Inner {
         add(&self.counters.bytes_read, bytes);
         let index = self.index.read();
         let mut residents = index.residents.lock();
-        for address in addresses {
+        // Ancestors last, so that they are never older than their descendants.
+        for address in addresses.iter().rev() {
             residents.access(address);
         }
     }

@@ -93,7 +93,13 @@ impl Inner {
                     .insert(file_name(&id, FileKind::Commit), foreign);
             }
         }
-        for (id, result) in changed.iter().zip(loaded) {
+        // In the order in which they were committed: that is their age for the policy.
+        let mut loaded: Vec<_> = changed.iter().zip(loaded).collect();
+        loaded.sort_by_key(|(_, result)| match result {
+            Ok(Some(commit)) => (commit.manifest.sequence, commit.manifest.id),
+            _ => (0, [0; 16]),
+        });
+        for (id, result) in loaded {
             match result {
                 Ok(Some(commit)) => index.insert(Arc::new(commit)),
                 Ok(None) => index.remove(id),

@@ -1,108 +1,80 @@
-//! Which record to evict: the seam between the store and its policy.
+//! Which record to evict: the seam between the store and `prefill-retention`.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+
+use prefill_retention::{Budget, Lru, NewEntry};
 
 use crate::batch::Address;
 
-/// What may be evicted. A parent is never a victim while a child of it is here.
-#[derive(Debug, Default)]
+/// What may be evicted, in the order in which the policy would have it. The store keeps the
+/// ledger of the folder, which knows of padding, manifests and foreign files; here a budget
+/// without limit only says who is next. A parent is never a victim while a child of it is here.
+#[derive(Debug)]
 pub(crate) struct Residents {
-    entries: HashMap<Address, Resident>,
-    /// Entries without children and pins, by their last use.
-    candidates: BTreeMap<u64, Address>,
-    /// Children here by parent, which need not be here.
-    children: HashMap<Address, u32>,
-    clock: u64,
+    budget: Budget<Address, Lru>,
+    /// The parents of the entries, here or not.
+    parents: HashMap<Address, Address>,
 }
 
-#[derive(Debug)]
-struct Resident {
-    last_use: u64,
-    parent: Option<Address>,
-    pins: u32,
+impl Default for Residents {
+    fn default() -> Self {
+        Self { budget: Budget::new(u64::MAX, Lru::default()), parents: HashMap::new() }
+    }
 }
 
 impl Residents {
     pub(crate) fn insert(
         &mut self,
         address: Address,
-        _bytes: u64,
-        _cost: f64,
+        bytes: u64,
+        cost: f64,
         parent: Option<Address>,
     ) {
         self.remove(&address);
-        if let Some(parent) = parent {
-            *self.children.entry(parent).or_default() += 1;
-            self.reconsider(&parent);
+        match parent {
+            Some(parent) => self.parents.insert(address, parent),
+            None => self.parents.remove(&address),
+        };
+        let alone = NewEntry::new(bytes, cost);
+        let entry = match &parent {
+            Some(parent) if self.budget.contains(parent) => alone.child_of(parent),
+            _ => alone,
+        };
+        // There is room for anything, and a parent that is not here was left out.
+        if let Err(refusal) = self.budget.insert(address, entry) {
+            tracing::warn!(key = %address.key, ?refusal, "a record is out of the policy's sight");
         }
-        self.clock += 1;
-        self.entries.insert(
-            address,
-            Resident {
-                last_use: self.clock,
-                parent,
-                pins: 0,
-            },
-        );
-        self.reconsider(&address);
     }
 
+    /// Forgets an entry. Its descendants are on disk still, and stay.
     pub(crate) fn remove(&mut self, address: &Address) {
-        let Some(old) = self.entries.remove(address) else {
-            return;
-        };
-        self.candidates.remove(&old.last_use);
-        if let Some(parent) = old.parent
-            && let Some(count) = self.children.get_mut(&parent)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.children.remove(&parent);
+        self.parents.remove(address);
+        // Children come before their parents.
+        for left in self.budget.remove(address).into_iter().rev() {
+            if left.key != *address {
+                let parent = self.parents.get(&left.key).copied();
+                self.insert(left.key, left.meta.bytes, left.meta.cost, parent);
             }
-            self.reconsider(&parent);
         }
     }
 
     pub(crate) fn access(&mut self, address: &Address) {
-        if let Some(entry) = self.entries.get_mut(address) {
-            self.clock += 1;
-            self.candidates.remove(&entry.last_use);
-            entry.last_use = self.clock;
-            self.reconsider(address);
-        }
+        self.budget.access(address);
     }
 
     /// Keeps an entry from being a victim; whether it is here.
     pub(crate) fn pin(&mut self, address: &Address) -> bool {
-        let Some(entry) = self.entries.get_mut(address) else {
-            return false;
-        };
-        entry.pins += 1;
-        self.reconsider(address);
-        true
+        self.budget.pin(address)
     }
 
     pub(crate) fn unpin(&mut self, address: &Address) {
-        if let Some(entry) = self.entries.get_mut(address) {
-            entry.pins = entry.pins.saturating_sub(1);
-            self.reconsider(address);
-        }
+        self.budget.unpin(address);
     }
 
-    /// The entry to lose next, which stays until it is removed.
+    /// Takes out the entry to lose next.
     pub(crate) fn victim(&mut self) -> Option<Address> {
-        self.candidates
-            .first_key_value()
-            .map(|(_, address)| *address)
-    }
-
-    fn reconsider(&mut self, address: &Address) {
-        if let Some(entry) = self.entries.get(address) {
-            if entry.pins == 0 && !self.children.contains_key(address) {
-                self.candidates.insert(entry.last_use, *address);
-            } else {
-                self.candidates.remove(&entry.last_use);
-            }
-        }
+        let victim = self.budget.evict_one()?.key;
+        self.parents.remove(&victim);
+        Some(victim)
     }
 }

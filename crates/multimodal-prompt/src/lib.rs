@@ -1,1 +1,60 @@
-//! prefill-multimodal-prompt
+//! Chat messages in, an exact prompt out: everything a multimodal model needs
+//! except tensors.
+//!
+//! A conversation passes through four steps, each a module that can be used alone:
+//!
+//! 1. [`Conversation`] reads OpenAI-style messages, takes the media out in document
+//!    order and rewrites their parts to the form that chat templates expect;
+//! 2. [`ChatTemplate`] renders them with the checkpoint's own template, in minijinja
+//!    set up as transformers sets up Jinja2;
+//! 3. [`Tokens`] turns the text into token ids, without a second `<bos>`;
+//! 4. [`Gemma4Splicer`] expands each medium's marker to its soft tokens and says where
+//!    they lie: a [`Prompt`].
+//!
+//! On the way back, [`TextStream`] turns generated ids into text that never splits a
+//! character.
+//!
+//! ```
+//! use prefill_multimodal_prompt::{ChatTemplate, Conversation, TemplateOptions};
+//! use serde_json::json;
+//!
+//! let conversation = Conversation::from_json(&json!([
+//!     {"role": "user", "content": [
+//!         {"type": "image_url", "image_url": {"url": "shapes.png"}},
+//!         {"type": "text", "text": "What is this?"},
+//!     ]},
+//! ]))?;
+//! assert_eq!(conversation.media().len(), 1);
+//!
+//! let template = ChatTemplate::new(
+//!     "{% for m in messages %}{{ m.role }}: \
+//!      {% for part in m.content %}{{ part.text if part.type == 'text' else '<|image|>' }}\
+//!      {% endfor %}{% endfor %}",
+//! )?;
+//! let text = template.render(conversation.messages(), &TemplateOptions::default())?;
+//! assert_eq!(text, "user: <|image|>What is this?");
+//! # Ok::<(), prefill_multimodal_prompt::Error>(())
+//! ```
+//!
+//! # What it does not do
+//! It decodes no media (`prefill-media-preprocess` does) and runs no model
+//! (`prefill-engine` does). It ships no template: a checkpoint brings its own.
+
+mod conversation;
+mod error;
+mod prompt;
+mod splice;
+mod stream;
+mod template;
+mod tokens;
+
+pub use conversation::{Conversation, MediaSource};
+pub use error::Error;
+pub use prompt::{MediaKind, Prompt, Span};
+pub use splice::{Gemma4MediaTokens, Gemma4Splicer};
+pub use stream::TextStream;
+pub use template::{ChatTemplate, TemplateOptions};
+pub use tokens::Tokens;
+
+/// The result of this crate's fallible functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

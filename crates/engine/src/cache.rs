@@ -1,0 +1,208 @@
+//! Keys and values of the tokens so far.
+
+use mlx_rs::Array;
+use mlx_rs::ops::concatenate;
+use mlx_rs::ops::indexing::{TryIndexMutOp, TryIndexOp};
+
+use crate::Result;
+
+/// Rows that a buffer grows by, as mlx-lm has it.
+const STEP: i32 = 256;
+
+/// The cache of a model: one entry a layer that has keys and values of its own.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    layers: Vec<LayerCache>,
+}
+
+impl Cache {
+    /// An empty cache. Each layer has a window of that many tokens, or none.
+    pub(crate) fn new(windows: impl IntoIterator<Item = Option<i32>>) -> Self {
+        let layers = windows
+            .into_iter()
+            .map(|window| LayerCache {
+                window,
+                offset: 0,
+                rows: None,
+            })
+            .collect();
+        Self { layers }
+    }
+
+    /// Tokens that have been fed.
+    pub(crate) fn offset(&self) -> usize {
+        self.layers.first().map_or(0, |layer| layer.offset as usize)
+    }
+
+    /// Every array that the next call will read.
+    pub(crate) fn arrays(&self) -> impl Iterator<Item = &Array> {
+        self.layers
+            .iter()
+            .filter_map(|layer| layer.rows.as_ref())
+            .flat_map(|rows| [&rows.keys, &rows.values])
+    }
+
+    pub(crate) fn layer(&mut self, index: usize) -> &mut LayerCache {
+        &mut self.layers[index]
+    }
+}
+
+/// Keys and values of one layer, in the order of their tokens, whatever is cut off.
+#[derive(Debug)]
+pub(crate) struct LayerCache {
+    /// A token sees this many, itself included.
+    window: Option<i32>,
+    /// Tokens ever fed: the position of the next one.
+    offset: i32,
+    rows: Option<Rows>,
+}
+
+/// Buffers `[batch, heads, capacity, D]`, of which the rows `start..end` are in use.
+#[derive(Debug)]
+struct Rows {
+    keys: Array,
+    values: Array,
+    start: i32,
+    end: i32,
+}
+
+impl LayerCache {
+    /// The position of the next token.
+    pub(crate) fn offset(&self) -> i32 {
+        self.offset
+    }
+
+    /// How many keys the next `count` tokens will see together.
+    pub(crate) fn keys_after(&self, count: i32) -> i32 {
+        self.kept() + count
+    }
+
+    /// Appends the rows of new tokens, `[batch, heads, count, D]`, and gives all that these
+    /// tokens may see: the new rows and, with a window of W, the last W - 1 before them.
+    pub(crate) fn update(&mut self, keys: &Array, values: &Array) -> Result<(Array, Array)> {
+        let count = keys.dim(2);
+        let kept = self.kept();
+        let mut rows = match self.rows.take() {
+            Some(rows) if rows.end + count <= rows.keys.dim(2) => rows,
+            other => Self::grown(other, kept, count, (keys, values))?,
+        };
+        let (from, to) = (rows.end, rows.end + count);
+        rows.keys.try_index_mut((.., .., from..to, ..), keys)?;
+        rows.values.try_index_mut((.., .., from..to, ..), values)?;
+        rows.start = from - kept;
+        rows.end = to;
+        let visible = (.., .., rows.start..to, ..);
+        let seen = (
+            rows.keys.try_index(visible.clone())?,
+            rows.values.try_index(visible)?,
+        );
+        self.rows = Some(rows);
+        self.offset += count;
+        Ok(seen)
+    }
+
+    /// Rows before the next token that it may still see.
+    fn kept(&self) -> i32 {
+        let present = self.rows.as_ref().map_or(0, |rows| rows.end - rows.start);
+        self.window
+            .map_or(present, |window| present.min(window - 1))
+    }
+
+    /// Buffers with the last `kept` rows at their start and room for `count` more.
+    fn grown(old: Option<Rows>, kept: i32, count: i32, like: (&Array, &Array)) -> Result<Rows> {
+        let room = (count + STEP - 1) / STEP * STEP;
+        let buffer = |old: Option<(&Array, i32)>, like: &Array| -> Result<Array> {
+            let mut shape = like.shape().to_vec();
+            shape[2] = room;
+            let empty = mlx_rs::ops::zeros_dtype(&shape, like.dtype())?;
+            match old {
+                Some((rows, end)) if kept > 0 => {
+                    let tail = rows.try_index((.., .., end - kept..end, ..))?;
+                    Ok(concatenate(&[tail, empty], 2)?)
+                }
+                _ => Ok(empty),
+            }
+        };
+        let keys = buffer(old.as_ref().map(|rows| (&rows.keys, rows.end)), like.0)?;
+        let values = buffer(old.as_ref().map(|rows| (&rows.values, rows.end)), like.1)?;
+        Ok(Rows {
+            keys,
+            values,
+            start: 0,
+            end: kept,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One head, one dimension: token `t` has the key `t` and the value `-t`.
+    fn tokens(range: std::ops::Range<i32>) -> (Array, Array) {
+        let keys: Vec<f32> = range.clone().map(|t| t as f32).collect();
+        let values: Vec<f32> = range.map(|t| -(t as f32)).collect();
+        let shape = [1, 1, keys.len() as i32, 1];
+        (
+            Array::from_slice(&keys, &shape),
+            Array::from_slice(&values, &shape),
+        )
+    }
+
+    fn feed(cache: &mut LayerCache, count: i32) -> Vec<f32> {
+        let (keys, values) = tokens(cache.offset()..cache.offset() + count);
+        let expected = cache.keys_after(count);
+        let (keys, values) = cache.update(&keys, &values).unwrap();
+        assert_eq!(keys.dim(2), expected);
+        let keys: Vec<f32> = keys.flatten(None, None).unwrap().to_vec_exact().unwrap();
+        let values: Vec<f32> = values.flatten(None, None).unwrap().to_vec_exact().unwrap();
+        assert!(keys.iter().zip(&values).all(|(key, value)| *key == -value));
+        keys
+    }
+
+    fn count_up(range: std::ops::Range<i32>) -> Vec<f32> {
+        range.map(|t| t as f32).collect()
+    }
+
+    #[test]
+    fn a_full_layer_keeps_everything_over_growth() {
+        let mut cache = LayerCache {
+            window: None,
+            offset: 0,
+            rows: None,
+        };
+        assert_eq!(feed(&mut cache, 300), count_up(0..300));
+        for last in 301..=620 {
+            assert_eq!(feed(&mut cache, 1), count_up(0..last));
+        }
+        assert_eq!(feed(&mut cache, 400), count_up(0..1020));
+    }
+
+    #[test]
+    fn a_window_sees_its_rows_in_order() {
+        let mut cache = LayerCache {
+            window: Some(8),
+            offset: 0,
+            rows: None,
+        };
+        let mut offset = 0;
+        // Every token of a chunk sees a whole window: the 7 rows before the chunk stay.
+        for count in [1, 1, 20, 1, 1, 5, 300, 1, 1].into_iter().chain([1; 700]) {
+            let seen = feed(&mut cache, count);
+            assert_eq!(seen, count_up((offset - 7).max(0)..offset + count));
+            offset += count;
+        }
+        assert_eq!(cache.offset(), offset);
+    }
+
+    #[test]
+    fn a_window_of_one_sees_only_itself() {
+        let mut cache = LayerCache {
+            window: Some(1),
+            offset: 0,
+            rows: None,
+        };
+        assert_eq!(feed(&mut cache, 3), count_up(0..3));
+        assert_eq!(feed(&mut cache, 1), count_up(3..4));
+    }
+}

@@ -1,0 +1,194 @@
+//! A checkpoint's folder, in the layout of the Hugging Face hub.
+
+mod container;
+mod hub;
+pub(crate) mod weights;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::{Error, Result};
+
+/// A folder with `config.json`, weights, a tokenizer and settings; nothing is loaded yet.
+///
+/// ```no_run
+/// let checkpoint = prefill_engine::Checkpoint::open("org/name")?;
+/// println!("{} in {}", checkpoint.model_type(), checkpoint.folder().display());
+/// # Ok::<(), prefill_engine::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    folder: PathBuf,
+    config: Value,
+    stop_ids: BTreeSet<u32>,
+}
+
+impl Checkpoint {
+    /// Opens a folder, or an `org/name` that the local Hugging Face cache holds
+    /// (`HF_HUB_CACHE`, else `HF_HOME/hub`, else `~/.cache/huggingface/hub`). Nothing is
+    /// downloaded.
+    ///
+    /// # Errors
+    /// [`Error::NoModel`] if there is neither, [`Error::File`] or [`Error::BadFile`] if
+    /// `config.json` or `generation_config.json` is missing (the first only) or not as
+    /// it should be.
+    pub fn open(model: impl AsRef<Path>) -> Result<Self> {
+        let folder = hub::locate(model.as_ref())?;
+        let config: Value = read_json(&folder.join("config.json"))?;
+        let stop_ids = stop_ids(&folder, &config)?;
+        Ok(Self {
+            folder,
+            config,
+            stop_ids,
+        })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The family, as `config.json` names it, such as `gemma4`.
+    #[must_use]
+    pub fn model_type(&self) -> &str {
+        self.config
+            .get("model_type")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    }
+
+    /// The ids that end an answer: those of `generation_config.json`, else of
+    /// `config.json`, else of its text part.
+    #[must_use]
+    pub fn stop_ids(&self) -> &BTreeSet<u32> {
+        &self.stop_ids
+    }
+
+    /// Whether the model sees pictures.
+    pub(crate) fn has_vision(&self) -> bool {
+        self.config
+            .get("vision_config")
+            .is_some_and(|config| !config.is_null())
+    }
+
+    /// The configuration as the family's own struct.
+    pub(crate) fn config<T: DeserializeOwned>(&self) -> Result<T> {
+        serde_json::from_value(self.config.clone())
+            .map_err(|error| Error::bad_file(&self.folder.join("config.json"), error.to_string()))
+    }
+
+    /// The texts of the tokens that begin and end a sequence, empty where there are none.
+    pub(crate) fn sequence_tokens(&self) -> Result<(String, String)> {
+        let path = self.folder.join("tokenizer_config.json");
+        let config: Value = match read_json(&path) {
+            Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Value::Null,
+            other => other?,
+        };
+        // A token is written as its text, or as an object that holds it.
+        let token = |name: &str| {
+            let value = config.get(name);
+            let text =
+                value.and_then(|value| value.as_str().or_else(|| value.get("content")?.as_str()));
+            text.unwrap_or_default().to_owned()
+        };
+        Ok((token("bos_token"), token("eos_token")))
+    }
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = fs::read_to_string(path).map_err(|source| Error::file(path, source))?;
+    serde_json::from_str(&text)
+        .map_err(|error| Error::bad_file(path, format!("it is not the expected JSON: {error}")))
+}
+
+/// mlx-lm's order: the generation's own setting stands above the model's.
+fn stop_ids(folder: &Path, config: &Value) -> Result<BTreeSet<u32>> {
+    let path = folder.join("generation_config.json");
+    let generation: Value = match read_json(&path) {
+        Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Value::Null,
+        other => other?,
+    };
+    for (file, value) in [
+        ("generation_config.json", generation.get("eos_token_id")),
+        ("config.json", config.get("eos_token_id")),
+        ("config.json", config.pointer("/text_config/eos_token_id")),
+    ] {
+        let ids = match value {
+            None | Some(Value::Null) => continue,
+            Some(Value::Array(ids)) => ids.as_slice(),
+            Some(id) => std::slice::from_ref(id),
+        };
+        return ids
+            .iter()
+            .map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()))
+            .collect::<Option<_>>()
+            .ok_or_else(|| {
+                let fact = "eos_token_id is neither a token id nor a list of them";
+                Error::bad_file(&folder.join(file), fact)
+            });
+    }
+    Ok(BTreeSet::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        folder
+    }
+
+    #[test]
+    fn generation_settings_stand_above_the_models() {
+        let config =
+            r#"{"model_type": "gemma4", "eos_token_id": 1, "text_config": {"eos_token_id": 3}}"#;
+        let with = folder(&[
+            ("config.json", config),
+            ("generation_config.json", r#"{"eos_token_id": [1, 106]}"#),
+        ]);
+        assert_eq!(
+            Checkpoint::open(with.path()).unwrap().stop_ids(),
+            &BTreeSet::from([1, 106])
+        );
+        let without = folder(&[("config.json", config)]);
+        assert_eq!(
+            Checkpoint::open(without.path()).unwrap().stop_ids(),
+            &BTreeSet::from([1])
+        );
+    }
+
+    #[test]
+    fn missing_and_broken_files_are_named() {
+        let empty = folder(&[]);
+        let error = Checkpoint::open(empty.path()).unwrap_err().to_string();
+        assert!(error.contains("config.json"), "{error}");
+        let broken = folder(&[("config.json", "{")]);
+        let error = Checkpoint::open(broken.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("config.json") && error.contains("JSON"),
+            "{error}"
+        );
+        let ids = folder(&[
+            ("config.json", "{}"),
+            ("generation_config.json", r#"{"eos_token_id": [-1]}"#),
+        ]);
+        let error = Checkpoint::open(ids.path()).unwrap_err().to_string();
+        assert!(error.contains("generation_config.json"), "{error}");
+    }
+
+    #[test]
+    fn an_unknown_model_says_where_it_was_looked_for() {
+        let error = Checkpoint::open("no-such-org/no-such-model").unwrap_err();
+        assert!(matches!(error, Error::NoModel { .. }), "{error}");
+    }
+}

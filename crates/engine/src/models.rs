@@ -1,0 +1,47 @@
+//! The families of models.
+
+pub(crate) mod gemma4;
+
+use std::fmt::Debug;
+
+use mlx_rs::Array;
+use prefill_media_preprocess::image::Gemma4Image;
+
+use crate::Result;
+use crate::cache::Cache;
+
+/// What the engine needs of a model. All arrays belong to the MLX thread.
+pub(crate) trait LanguageModel: Debug {
+    /// A cache for one sequence.
+    fn new_cache(&self) -> Cache;
+
+    /// Positions that the model takes.
+    fn max_positions(&self) -> usize;
+
+    /// Entries of the vocabulary: the length of the logits.
+    fn vocabulary(&self) -> usize;
+
+    /// The features of a picture, `[soft tokens, hidden]`, in the working type.
+    fn encode_image(&self, image: &Gemma4Image) -> Result<Array>;
+
+    /// Feeds a chunk. Where `logits` are wanted, gives those after its last position,
+    /// `[vocabulary]` in f32.
+    fn forward(&self, chunk: &Chunk<'_>, cache: &mut Cache, logits: bool) -> Result<Option<Array>>;
+}
+
+/// Consecutive tokens of one sequence.
+#[derive(Debug)]
+pub(crate) struct Chunk<'a> {
+    /// `[1, count]`, i32.
+    pub ids: &'a Array,
+    /// Features of media that lie in this chunk, in order of position.
+    pub features: &'a [Placed],
+}
+
+/// Rows of features, and the position in the chunk of the first.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub start: i32,
+    /// `[count, hidden]`.
+    pub rows: Array,
+}

@@ -1,0 +1,175 @@
+//! Attention of the text decoder.
+
+use mlx_rs::Array;
+use mlx_rs::ops::indexing::TryIndexOp;
+
+use super::config::{LayerKind, RopeConfig, RopeType, TextConfig};
+use crate::Result;
+use crate::cache::LayerCache;
+use crate::checkpoint::weights::Weights;
+use crate::nn::{Linear, Mask, RmsNorm, Rope, attention};
+
+/// Keys are normalised, so logits need no scale.
+const SCALE: f32 = 1.0;
+
+/// Keys and values that a layer's queries attend to, `[1, heads, tokens, D]` each.
+pub(super) type KeysValues = (Array, Array);
+
+/// One layer's attention.
+#[derive(Debug)]
+pub(super) struct Attention {
+    heads: i32,
+    head_size: i32,
+    window: Option<i32>,
+    query: Linear,
+    query_norm: RmsNorm,
+    rope: Rope,
+    /// None where an earlier layer's keys and values are read.
+    own: Option<KeyValueProjection>,
+    out: Linear,
+}
+
+#[derive(Debug)]
+struct KeyValueProjection {
+    heads: i32,
+    key: Linear,
+    value: Linear,
+    key_norm: RmsNorm,
+    value_norm: RmsNorm,
+}
+
+impl Attention {
+    pub(super) fn load(
+        weights: &mut Weights,
+        path: &str,
+        config: &TextConfig,
+        layer: usize,
+    ) -> Result<Self> {
+        let kind = config.layer_types[layer];
+        let head_size = config.head_size(kind);
+        let (heads, hidden, eps) = (
+            config.num_attention_heads,
+            config.hidden_size,
+            config.rms_norm_eps,
+        );
+        let own = if config.key_value_layer(layer) == layer {
+            let heads = config.num_key_value_heads;
+            let mut linear = |name| {
+                Linear::load(
+                    weights,
+                    &format!("{path}.{name}"),
+                    hidden,
+                    heads * head_size,
+                )
+            };
+            Some(KeyValueProjection {
+                heads,
+                key: linear("k_proj")?,
+                value: linear("v_proj")?,
+                key_norm: RmsNorm::load(weights, &format!("{path}.k_norm"), head_size, eps)?,
+                value_norm: RmsNorm::without_weight(eps),
+            })
+        } else {
+            None
+        };
+        let (window, rope) = match kind {
+            LayerKind::Sliding => (
+                Some(config.sliding_window),
+                &config.rope_parameters.sliding_attention,
+            ),
+            LayerKind::Full => (None, &config.rope_parameters.full_attention),
+        };
+        Ok(Self {
+            heads,
+            head_size,
+            window,
+            query: Linear::load(
+                weights,
+                &format!("{path}.q_proj"),
+                hidden,
+                heads * head_size,
+            )?,
+            query_norm: RmsNorm::load(weights, &format!("{path}.q_norm"), head_size, eps)?,
+            rope: rotation(head_size, rope),
+            own,
+            out: Linear::load(
+                weights,
+                &format!("{path}.o_proj"),
+                heads * head_size,
+                hidden,
+            )?,
+        })
+    }
+
+    /// A layer with keys and values of its own: `x` is `[1, tokens, hidden]`. Gives the
+    /// output, and what later layers may share.
+    pub(super) fn forward(
+        &self,
+        x: &Array,
+        cache: &mut LayerCache,
+        mask: &Mask,
+    ) -> Result<(Array, Option<KeysValues>)> {
+        let Some(own) = &self.own else {
+            return Ok((x.clone(), None));
+        };
+        let offset = cache.offset();
+        let queries = self.queries(x, offset)?;
+        let keys = split_heads(&own.key.forward(x)?, own.heads, self.head_size)?;
+        let keys = self.rope.forward(&own.key_norm.forward(&keys)?, offset)?;
+        let values = split_heads(&own.value.forward(x)?, own.heads, self.head_size)?;
+        let values = own.value_norm.forward(&values)?;
+        let (keys, values) = cache.update(&keys, &values)?;
+        let seen = attention(&queries, &keys, &values, SCALE, mask)?;
+        Ok((self.merge(&seen)?, Some((keys, values))))
+    }
+
+    /// A layer that reads `shared` keys and values, whose last row belongs to the last
+    /// token of `x`, which is at position `position`. Only one token is fed.
+    pub(super) fn forward_shared(
+        &self,
+        x: &Array,
+        position: i32,
+        (keys, values): &KeysValues,
+    ) -> Result<Array> {
+        let queries = self.queries(x, position)?;
+        let rows = keys.dim(2);
+        let first = self.window.map_or(0, |window| (rows - window).max(0));
+        let visible = (.., .., first..rows, ..);
+        let (keys, values) = (keys.try_index(visible.clone())?, values.try_index(visible)?);
+        self.merge(&attention(&queries, &keys, &values, SCALE, &Mask::None)?)
+    }
+
+    fn queries(&self, x: &Array, offset: i32) -> Result<Array> {
+        let queries = split_heads(&self.query.forward(x)?, self.heads, self.head_size)?;
+        self.rope
+            .forward(&self.query_norm.forward(&queries)?, offset)
+    }
+
+    fn merge(&self, heads: &Array) -> Result<Array> {
+        let tokens = heads.dim(2);
+        let merged = heads.transpose_axes(&[0, 2, 1, 3])?.reshape(&[
+            1,
+            tokens,
+            self.heads * self.head_size,
+        ])?;
+        self.out.forward(&merged)
+    }
+}
+
+/// `[1, tokens, heads * D]` to `[1, heads, tokens, D]`.
+fn split_heads(x: &Array, heads: i32, head_size: i32) -> Result<Array> {
+    let tokens = x.dim(1);
+    Ok(x.reshape(&[1, tokens, heads, head_size])?
+        .transpose_axes(&[0, 2, 1, 3])?)
+}
+
+fn rotation(head_size: i32, config: &RopeConfig) -> Rope {
+    match config.rope_type {
+        RopeType::Default => Rope::new(head_size, config.rope_theta),
+        RopeType::Proportional => Rope::proportional(
+            head_size,
+            config.rope_theta,
+            config.partial_rotary_factor.unwrap_or(1.0),
+        ),
+    }
+}

@@ -1,0 +1,264 @@
+//! The text decoder: embeddings in, logits out.
+
+use mlx_rs::Array;
+use mlx_rs::Dtype;
+use mlx_rs::ops::indexing::TryIndexOp;
+use mlx_rs::ops::{concatenate, logical_or, select, tanh};
+
+use super::attention::KeysValues;
+use super::config::{Gemma4Config, LayerKind, TextConfig};
+use super::layer::DecoderLayer;
+use crate::Result;
+use crate::cache::Cache;
+use crate::checkpoint::weights::Weights;
+use crate::models::{Chunk, Placed};
+use crate::nn::{Linear, Mask, RmsNorm, scalar_like};
+
+/// The decoder.
+#[derive(Debug)]
+pub(super) struct TextModel {
+    /// `[vocabulary, hidden]`; the head is its transpose.
+    embedding: Array,
+    layers: Vec<DecoderLayer>,
+    /// Of each layer, the one whose keys and values it reads.
+    key_value_layers: Vec<usize>,
+    kinds: Vec<LayerKind>,
+    window: i32,
+    norm: RmsNorm,
+    per_layer: Option<PerLayerEmbedding>,
+    softcap: Option<f32>,
+    hidden: i32,
+}
+
+impl TextModel {
+    pub(super) fn load(weights: &mut Weights, config: &Gemma4Config) -> Result<Self> {
+        let text = &config.text_config;
+        let path = "language_model";
+        let hidden = text.hidden_size;
+        let count = text.num_hidden_layers;
+        Ok(Self {
+            embedding: weights.take(
+                &format!("{path}.embed_tokens.weight"),
+                &[text.vocab_size, hidden],
+            )?,
+            layers: (0..count)
+                .map(|index| DecoderLayer::load(weights, text, index))
+                .collect::<Result<_>>()?,
+            key_value_layers: (0..count)
+                .map(|index| text.key_value_layer(index))
+                .collect(),
+            kinds: text.layer_types.clone(),
+            window: text.sliding_window,
+            norm: RmsNorm::load(weights, &format!("{path}.norm"), hidden, text.rms_norm_eps)?,
+            per_layer: match text.hidden_size_per_layer_input {
+                0 => None,
+                _ => Some(PerLayerEmbedding::load(weights, path, config)?),
+            },
+            softcap: text.final_logit_softcapping,
+            hidden,
+        })
+    }
+
+    /// See [`LanguageModel::forward`](crate::models::LanguageModel::forward).
+    ///
+    /// Layers that share keys and values add nothing to the cache, so only the last token
+    /// goes through them, and none where no logits are wanted.
+    pub(super) fn forward(
+        &self,
+        chunk: &Chunk<'_>,
+        cache: &mut Cache,
+        logits: bool,
+    ) -> Result<Option<Array>> {
+        let tokens = chunk.ids.dim(1);
+        let position = cache.layer(0).offset() + tokens - 1;
+        let mut h = self.embed(chunk)?;
+        let mut per_layer = match &self.per_layer {
+            Some(embedding) => Some(embedding.forward(chunk.ids, &h)?),
+            None => None,
+        };
+        let masks =
+            [LayerKind::Sliding, LayerKind::Full].map(|kind| self.mask(kind, tokens, cache));
+        let mut shared: Vec<Option<KeysValues>> = vec![None; self.layers.len()];
+        let last = (.., -1.., ..);
+
+        for (index, layer) in self.layers.iter().enumerate() {
+            let source = self.key_value_layers[index];
+            let input = |per_layer: &Option<Array>| per_layer_input(per_layer.as_ref(), index);
+            if source == index {
+                let [sliding, full] = &masks;
+                let mask = if self.kinds[index] == LayerKind::Sliding {
+                    sliding
+                } else {
+                    full
+                };
+                (h, shared[index]) =
+                    layer.forward(&h, input(&per_layer)?.as_ref(), cache.layer(index), mask)?;
+                continue;
+            }
+            let Some(keys_values) = shared[source].as_ref().filter(|_| logits) else {
+                return Ok(None);
+            };
+            if h.dim(1) > 1 {
+                h = h.try_index(last.clone())?;
+                per_layer = match per_layer {
+                    Some(all) => Some(all.try_index((.., -1.., .., ..))?),
+                    None => None,
+                };
+            }
+            h = layer.forward_shared(&h, input(&per_layer)?.as_ref(), position, keys_values)?;
+        }
+        if !logits {
+            return Ok(None);
+        }
+        self.head(&h.try_index(last)?).map(Some)
+    }
+
+    /// Scaled embeddings, with the features of media in their places.
+    fn embed(&self, chunk: &Chunk<'_>) -> Result<Array> {
+        let rows = self.embedding.take_axis(chunk.ids, 0)?;
+        // The root is rounded to the working type, as transformers rounds it.
+        let text = rows.multiply(scalar_like((self.hidden as f32).sqrt(), &rows)?)?;
+        insert(&text, chunk.features)
+    }
+
+    fn mask(&self, kind: LayerKind, tokens: i32, cache: &mut Cache) -> Mask {
+        let producer = self
+            .kinds
+            .iter()
+            .zip(&self.key_value_layers)
+            .enumerate()
+            .position(|(index, (&found, &source))| found == kind && source == index);
+        let Some(layer) = producer else {
+            return Mask::None;
+        };
+        let window = (kind == LayerKind::Sliding).then_some(self.window);
+        Mask::new(tokens, cache.layer(layer).keys_after(tokens), window)
+    }
+
+    /// Logits, `[vocabulary]` in f32, of `[1, 1, hidden]`.
+    fn head(&self, h: &Array) -> Result<Array> {
+        let logits = self.norm.forward(h)?.matmul(self.embedding.transpose()?)?;
+        let logits = match self.softcap {
+            Some(cap) => {
+                let cap = scalar_like(cap, &logits)?;
+                tanh(logits.divide(&cap)?)?.multiply(&cap)?
+            }
+            None => logits,
+        };
+        Ok(logits.reshape(&[-1])?.as_dtype(Dtype::Float32)?)
+    }
+}
+
+/// `text` `[1, tokens, hidden]` with rows replaced.
+fn insert(text: &Array, features: &[Placed]) -> Result<Array> {
+    if features.is_empty() {
+        return Ok(text.clone());
+    }
+    let mut parts = Vec::with_capacity(2 * features.len() + 1);
+    let mut next = 0;
+    for placed in features {
+        if placed.start > next {
+            parts.push(text.try_index((.., next..placed.start, ..))?);
+        }
+        parts.push(placed.rows.expand_dims(0)?.as_dtype(text.dtype())?);
+        next = placed.start + placed.rows.dim(0);
+    }
+    if next < text.dim(1) {
+        parts.push(text.try_index((.., next.., ..))?);
+    }
+    Ok(concatenate(&parts, 1)?)
+}
+
+/// Layer `index`'s slice of `[1, tokens, layers, size]`.
+fn per_layer_input(per_layer: Option<&Array>, index: usize) -> Result<Option<Array>> {
+    match per_layer {
+        Some(all) => Ok(Some(all.try_index((.., .., index as i32, ..))?)),
+        None => Ok(None),
+    }
+}
+
+/// Embeddings that enter every layer anew: one from the token, one from its first hidden
+/// state.
+#[derive(Debug)]
+struct PerLayerEmbedding {
+    /// `[vocabulary, layers * size]`.
+    embedding: Array,
+    projection: Linear,
+    norm: RmsNorm,
+    layers: i32,
+    size: i32,
+    hidden: i32,
+    /// Ids of media places, which look up the padding's row.
+    placeholders: Vec<i32>,
+    padding: i32,
+}
+
+impl PerLayerEmbedding {
+    fn load(weights: &mut Weights, path: &str, config: &Gemma4Config) -> Result<Self> {
+        let text: &TextConfig = &config.text_config;
+        let (layers, size) = (
+            text.num_hidden_layers as i32,
+            text.hidden_size_per_layer_input,
+        );
+        let shape = [text.vocab_size_per_layer_input, layers * size];
+        let placeholders = [
+            config.image_token_id,
+            config.audio_token_id,
+            config.video_token_id,
+        ];
+        Ok(Self {
+            embedding: weights.take(&format!("{path}.embed_tokens_per_layer.weight"), &shape)?,
+            projection: Linear::load(
+                weights,
+                &format!("{path}.per_layer_model_projection"),
+                text.hidden_size,
+                layers * size,
+            )?,
+            norm: RmsNorm::load(
+                weights,
+                &format!("{path}.per_layer_projection_norm"),
+                size,
+                text.rms_norm_eps,
+            )?,
+            layers,
+            size,
+            hidden: text.hidden_size,
+            placeholders: placeholders
+                .into_iter()
+                .flatten()
+                .map(|id| id as i32)
+                .collect(),
+            padding: text.pad_token_id,
+        })
+    }
+
+    /// `[1, tokens, layers, size]` for `ids` `[1, tokens]` and merged embeddings `h`.
+    fn forward(&self, ids: &Array, h: &Array) -> Result<Array> {
+        let shape = [1, ids.dim(1), self.layers, self.size];
+        let rows = self.embedding.take_axis(self.text_ids(ids)?, 0)?;
+        let token = rows
+            .multiply(scalar_like((self.size as f32).sqrt(), &rows)?)?
+            .reshape(&shape)?;
+        let context = self.projection.forward(h)?;
+        let context = context
+            .multiply(scalar_like((self.hidden as f32).powf(-0.5), &context)?)?
+            .reshape(&shape)?;
+        let sum = self.norm.forward(&context)?.add(&token)?;
+        Ok(sum.multiply(scalar_like(std::f32::consts::FRAC_1_SQRT_2, &sum)?)?)
+    }
+
+    fn text_ids(&self, ids: &Array) -> Result<Array> {
+        let mut is_media: Option<Array> = None;
+        for &placeholder in &self.placeholders {
+            let is_this = ids.eq(Array::from_int(placeholder))?;
+            is_media = Some(match is_media {
+                Some(others) => logical_or(&others, &is_this)?,
+                None => is_this,
+            });
+        }
+        Ok(match is_media {
+            Some(is_media) => select(&is_media, Array::from_int(self.padding), ids)?,
+            None => ids.clone(),
+        })
+    }
+}

@@ -1,0 +1,81 @@
+//! What can go wrong between messages and a prompt.
+
+use std::path::PathBuf;
+
+use crate::prompt::MediaKind;
+
+/// An error of this crate: it names the fact and carries the numbers.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The conversation is not a list of messages of the accepted form.
+    #[error("message {message}: {fact}")]
+    Message {
+        /// The message's index in the conversation.
+        message: usize,
+        /// What is wrong with it.
+        fact: String,
+    },
+    /// A file of the checkpoint can't be read.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file of the checkpoint is not what it should be.
+    #[error("{}: {fact}", path.display())]
+    BadFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fact: String,
+    },
+    /// None of the places where a chat template may lie has one.
+    #[error(
+        "{}: no chat template (looked in chat_template.jinja, tokenizer_config.json, \
+         chat_template.json and processor_config.json)",
+        folder.display()
+    )]
+    NoTemplate {
+        /// The checkpoint's folder.
+        folder: PathBuf,
+    },
+    /// The checkpoint names several templates, and none of them is the default.
+    #[error("{}: no template is named \"default\" among {names:?}", folder.display())]
+    NoDefaultTemplate {
+        /// The checkpoint's folder.
+        folder: PathBuf,
+        /// The names that there are.
+        names: Vec<String>,
+    },
+    /// The template is not valid, refuses these messages or takes too long.
+    #[error("chat template: {0}")]
+    Template(String),
+    /// The template's text grew over the limit.
+    #[error("chat template: the rendered text is over {limit} bytes")]
+    TemplateOutput {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The tokenizer can't read its file or encode a text.
+    #[error("tokenizer: {0}")]
+    Tokenizer(String),
+    /// A special token that the model's prompt needs is not in its vocabulary.
+    #[error("the tokenizer has no token {token:?}")]
+    NoToken {
+        /// The token's text.
+        token: String,
+    },
+    /// The rendered prompt holds another number of markers than there are media.
+    #[error("the prompt holds {markers} {kind} markers for {media} {kind} inputs")]
+    MarkerCount {
+        /// The kind of media.
+        kind: MediaKind,
+        /// Markers in the rendered prompt.
+        markers: usize,
+        /// Media given.
+        media: usize,
+    },
+}

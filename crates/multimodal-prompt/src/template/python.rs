@@ -1,0 +1,313 @@
+//! Where Jinja2, being Python, and minijinja give other bytes: numbers, JSON, tests.
+//!
+//! What is here was found by rendering the same templates and conversations in both
+//! (Jinja2 3.1.6, minijinja 3.1.0).
+
+use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::{Environment, Error, ErrorKind};
+
+/// Makes `environment` behave as Jinja2 in transformers does.
+pub(super) fn install(environment: &mut Environment<'static>) {
+    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.set_formatter(|output, state, value| match as_float(value) {
+        Some(number) => output.write_str(&float_text(number)).map_err(Error::from),
+        None => minijinja::escape_formatter(output, state, value),
+    });
+    environment.add_filter("string", |value: &Value| match as_float(value) {
+        Some(number) => Value::from(float_text(number)),
+        None if value.kind() == ValueKind::String => value.clone(),
+        None => Value::from(value.to_string()),
+    });
+    environment.add_filter("tojson", to_json);
+    environment.add_test("iterable", |value: &Value| {
+        use ValueKind::{Iterable, Map, Seq, String, Undefined};
+        matches!(value.kind(), String | Seq | Map | Iterable | Undefined)
+    });
+    environment.add_test("sequence", |value: &Value| {
+        matches!(
+            value.kind(),
+            ValueKind::String | ValueKind::Seq | ValueKind::Map
+        )
+    });
+    environment.add_function(
+        "raise_exception",
+        |message: String| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, message))
+        },
+    );
+}
+
+fn as_float(value: &Value) -> Option<f64> {
+    (value.kind() == ValueKind::Number && !value.is_integer())
+        .then(|| f64::try_from(value.clone()).ok())
+        .flatten()
+}
+
+/// Python's `repr` of a float: the shortest digits that read back as the same number,
+/// in exponent form below 1e-4 and from 1e16 on (CPython, `Python/pystrtod.c`).
+fn float_text(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
+    }
+    // Rust prints the shortest digits too: `d.ddde±x`.
+    let scientific = format!("{number:e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..16).contains(&exponent) {
+        let fixed = number.to_string();
+        return if fixed.contains('.') {
+            fixed
+        } else {
+            fixed + ".0"
+        };
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", exponent.abs())
+}
+
+/// Python's `json.dumps(value, ensure_ascii=False, indent=..., separators=..., sort_keys=...)`,
+/// which is what transformers puts in place of Jinja2's HTML-safe `tojson`.
+fn to_json(value: &Value, arguments: Kwargs) -> Result<Value, Error> {
+    let indent: Option<usize> = arguments.get("indent")?;
+    let separators: Option<(String, String)> = match arguments.get::<Option<Value>>("separators")? {
+        Some(pair) => {
+            let item = if indent.is_some() { 0 } else { 1 };
+            let _ = item;
+            Some((
+                pair.get_item_by_index(0)?.to_string(),
+                pair.get_item_by_index(1)?.to_string(),
+            ))
+        }
+        None => None,
+    };
+    let (comma, colon) = separators.unwrap_or_else(|| {
+        (
+            if indent.is_some() { "," } else { ", " }.to_owned(),
+            ": ".to_owned(),
+        )
+    });
+    let writer = JsonWriter {
+        ascii: arguments
+            .get::<Option<bool>>("ensure_ascii")?
+            .unwrap_or(false),
+        sort: arguments.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
+        indent,
+        comma,
+        colon,
+    };
+    arguments.assert_all_used()?;
+    let mut text = String::new();
+    writer.value(&mut text, value, 0)?;
+    Ok(Value::from(text))
+}
+
+struct JsonWriter {
+    ascii: bool,
+    sort: bool,
+    indent: Option<usize>,
+    comma: String,
+    colon: String,
+}
+
+impl JsonWriter {
+    /// Deeper nesting than this is refused, as Python's recursion limit does in effect.
+    const DEPTH_LIMIT: usize = 200;
+
+    fn value(&self, text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
+        if depth > Self::DEPTH_LIMIT {
+            let fact = format!("tojson: nested deeper than {}", Self::DEPTH_LIMIT);
+            return Err(Error::new(ErrorKind::InvalidOperation, fact));
+        }
+        match value.kind() {
+            ValueKind::None => text.push_str("null"),
+            ValueKind::Bool => text.push_str(if value.is_true() { "true" } else { "false" }),
+            ValueKind::Number => text.push_str(&number_text(value)),
+            ValueKind::String => self.string(text, value.as_str().unwrap_or_default()),
+            ValueKind::Seq | ValueKind::Iterable => {
+                let items: Vec<Value> = value.try_iter()?.collect();
+                self.items(text, ('[', ']'), depth, &items, |text, item| {
+                    self.value(text, item, depth + 1)
+                })?;
+            }
+            ValueKind::Map => {
+                let mut keys: Vec<Value> = value.try_iter()?.collect();
+                if self.sort {
+                    keys.sort();
+                }
+                self.items(text, ('{', '}'), depth, &keys, |text, key| {
+                    match key.as_str() {
+                        Some(key) => self.string(text, key),
+                        None => self.string(text, &self.key_text(key)?),
+                    }
+                    text.push_str(&self.colon);
+                    self.value(text, &value.get_item(key)?, depth + 1)
+                })?;
+            }
+            other => {
+                let fact = format!("tojson: {other} is not JSON serializable");
+                return Err(Error::new(ErrorKind::InvalidOperation, fact));
+            }
+        }
+        Ok(())
+    }
+
+    /// Keys that are no strings are written as the string of their JSON.
+    fn key_text(&self, key: &Value) -> Result<String, Error> {
+        let mut text = String::new();
+        self.value(&mut text, key, Self::DEPTH_LIMIT)?;
+        Ok(text)
+    }
+
+    fn items(
+        &self,
+        text: &mut String,
+        (open, close): (char, char),
+        depth: usize,
+        items: &[Value],
+        mut write: impl FnMut(&mut String, &Value) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        text.push(open);
+        for (index, item) in items.iter().enumerate() {
+            if index > 0 {
+                text.push_str(&self.comma);
+            }
+            self.new_line(text, depth + 1);
+            write(text, item)?;
+        }
+        if !items.is_empty() {
+            self.new_line(text, depth);
+        }
+        text.push(close);
+        Ok(())
+    }
+
+    fn new_line(&self, text: &mut String, depth: usize) {
+        if let Some(indent) = self.indent {
+            text.push('\n');
+            text.extend(std::iter::repeat_n(' ', indent * depth));
+        }
+    }
+
+    fn string(&self, text: &mut String, string: &str) {
+        text.push('"');
+        for character in string.chars() {
+            match character {
+                '"' => text.push_str("\\\""),
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                '\u{8}' => text.push_str("\\b"),
+                '\u{c}' => text.push_str("\\f"),
+                control if control < ' ' => escape(text, control),
+                other if self.ascii && !other.is_ascii() => escape(text, other),
+                other => text.push(other),
+            }
+        }
+        text.push('"');
+    }
+}
+
+/// `\uXXXX`, as surrogates where one is not enough.
+fn escape(text: &mut String, character: char) {
+    let mut units = [0; 2];
+    for unit in character.encode_utf16(&mut units) {
+        text.push_str(&format!("\\u{unit:04x}"));
+    }
+}
+
+fn number_text(value: &Value) -> String {
+    match as_float(value) {
+        Some(number) if number.is_nan() => "NaN".to_owned(),
+        Some(number) if number.is_infinite() => if number > 0.0 {
+            "Infinity"
+        } else {
+            "-Infinity"
+        }
+        .to_owned(),
+        Some(number) => float_text(number),
+        None => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use minijinja::context;
+
+    fn render(source: &str, context: Value) -> String {
+        let mut environment = Environment::new();
+        install(&mut environment);
+        environment.render_str(source, context).unwrap()
+    }
+
+    #[test]
+    fn floats_are_written_as_python_writes_them() {
+        for (number, text) in [
+            (12.5, "12.5"),
+            (1.0, "1.0"),
+            (-0.0, "-0.0"),
+            (1e15, "1000000000000000.0"),
+            (1e16, "1e+16"),
+            (1.5e20, "1.5e+20"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (1e-7, "1e-07"),
+            (1.7976931348623157e308, "1.7976931348623157e+308"),
+            (5e-324, "5e-324"),
+        ] {
+            assert_eq!(float_text(number), text);
+        }
+        assert_eq!(
+            render(
+                "{{ x }} {{ x | string }} {{ x | tojson }}",
+                context! { x => 1e20 }
+            ),
+            "1e+20 1e+20 1e+20"
+        );
+    }
+
+    #[test]
+    fn json_is_pythons() {
+        let value =
+            serde_json::json!({"b": "<é> & 'q' \"\n\u{1}", "a": [1, 2.0, null, true, {}, []]});
+        let context = || context! { v => Value::from(minijinja::value::Serde(&value)) };
+        assert_eq!(
+            render("{{ v | tojson }}", context()),
+            "{\"b\": \"<é> & 'q' \\\"\\n\\u0001\", \"a\": [1, 2.0, null, true, {}, []]}"
+        );
+        assert_eq!(
+            render(
+                "{{ v | tojson(ensure_ascii=true, sort_keys=true, separators=(',', ':')) }}",
+                context()
+            ),
+            "{\"a\":[1,2.0,null,true,{},[]],\"b\":\"<\\u00e9> & 'q' \\\"\\n\\u0001\"}"
+        );
+        assert_eq!(
+            render("{{ v.a[:2] | tojson(indent=2) }}", context()),
+            "[\n  1,\n  2.0\n]"
+        );
+    }
+
+    #[test]
+    fn tests_follow_pythons_protocols() {
+        let source = "{{ none is iterable }} {{ 'a' is iterable }} {{ 'a' is sequence }} \
+                      {{ {} is sequence }} {{ 1 is iterable }} {{ [] is sequence }}";
+        assert_eq!(
+            render(source, context! {}),
+            "False True True True False True"
+        );
+    }
+
+    #[test]
+    fn python_methods_work() {
+        let source = "{{ ' a '.strip() }}{{ {'k': 1}.get('k', 2) }}{{ 'a,b'.split(',')[-1] }}\
+                      {{ 'xyz'.startswith('x') }}";
+        assert_eq!(render(source, context! {}), "a1bTrue");
+    }
+}

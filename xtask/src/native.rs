@@ -1,0 +1,71 @@
+//! Native MLX on Linux, with mlx-rs and mlx-sys as they are on crates.io.
+//!
+//! mlx-sys's own build script builds for Apple only. Cargo lets a configuration
+//! replace it for one target: this module prepares what that needs in `.native`,
+//! which `.cargo/config.toml` includes. Nothing of it concerns macOS.
+//!
+//! Every step writes to a temporary name and renames at the end, and Cargo's
+//! configuration comes last, so that an interrupted set-up is simply continued.
+
+pub(crate) mod bindings;
+mod mlx;
+mod mlxc;
+mod openblas;
+mod override_config;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use clap::Args;
+
+use crate::workspace;
+
+/// The version of MLX that mlx-rs 0.33 is written against (mlx-sys 0.7, mlx-c 0.7).
+pub(crate) const MLX_VERSION: &str = "0.32.2";
+
+/// Names an MLX installation (a folder with `lib/libmlx.so` and `include/mlx`) to
+/// use instead of a download.
+pub(crate) const MLX_FOLDER_VARIABLE: &str = "PREFILL_MLX_DIR";
+
+#[derive(Args, Debug, Default, Clone)]
+pub(crate) struct Options {
+    /// Take MLX's CUDA 13 build (with its NVIDIA libraries: some gigabytes).
+    #[arg(long)]
+    pub cuda: bool,
+    /// Throw away what was prepared and start again.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// Prepares native MLX. Quick when nothing has changed.
+pub(crate) fn setup(options: &Options) -> Result<()> {
+    if !cfg!(target_os = "linux") {
+        println!("setup: nothing to do here: mlx-sys builds MLX itself on this system");
+        return Ok(());
+    }
+    let native = workspace::native_folder();
+    if options.force && native.exists() {
+        fs::remove_dir_all(&native).context("could not remove the old set-up")?;
+    }
+    fs::create_dir_all(&native)?;
+
+    let mlx = mlx::prepare(&native, options.cuda)?;
+    let blas = openblas::put_first(&mlx)?;
+    let mlxc = mlxc::prepare(&native, &mlx)?;
+    let changed = override_config::write(&native, &mlx, &mlxc)?;
+    let state = if changed { "ready" } else { "up to date" };
+    println!(
+        "setup: MLX {MLX_VERSION} ({}) {state}; BLAS: {blas}",
+        mlx.variant
+    );
+    Ok(())
+}
+
+/// Writes `content` to `path` so that the file is either whole or not there.
+fn write_whole(path: &Path, content: &[u8]) -> Result<()> {
+    let partial = path.with_extension("partial");
+    fs::write(&partial, content)
+        .and_then(|()| fs::rename(&partial, path))
+        .with_context(|| format!("could not write {}", path.display()))
+}
