@@ -171,7 +171,9 @@ impl Inner {
         for draft in drafts {
             let len = manifest.extent_len(draft.layout.payload);
             let offset = manifest.pack_len;
-            let end = offset.checked_add(len).filter(|&end| i64::try_from(end).is_ok());
+            let end = offset
+                .checked_add(len)
+                .filter(|&end| i64::try_from(end).is_ok());
             manifest.pack_len =
                 end.ok_or_else(|| Error::limit("pack length", u64::MAX, i64::MAX as u64))?;
             let layout = manifest.intern(draft.layout);

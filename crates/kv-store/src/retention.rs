@@ -18,7 +18,10 @@ pub(crate) struct Residents {
 
 impl Default for Residents {
     fn default() -> Self {
-        Self { budget: Budget::new(u64::MAX, Lru::default()), parents: HashMap::new() }
+        Self {
+            budget: Budget::new(u64::MAX, Lru::default()),
+            parents: HashMap::new(),
+        }
     }
 }
 
