@@ -1,12 +1,14 @@
 //! What every store does, on disk and in memory.
 
+#![allow(clippy::unwrap_used)]
+
 #[macro_use]
 mod support;
 
 use prefill_kv_store::{
     Batch, DType, Error, Key, Kind, Layout, Miss, Namespace, Placement, Record, Store, View,
 };
-use support::{check_noise, key, noise, options, put_noise, space};
+use support::{check_noise, key, noise, put_noise, space};
 
 on_every_store! {
     records_come_back_as_they_were
@@ -21,7 +23,7 @@ on_every_store! {
     superseded_records_go
 }
 
-fn records_come_back_as_they_were(store: Store) {
+fn records_come_back_as_they_were(store: &Store) {
     let data = noise(1, 700_000);
     let view = View::contiguous(&data[..600_000], DType::Bf16, &[3, 1000, 100]).unwrap();
     let odd = View::contiguous(&data[600_000..600_007], DType::U8, &[7]).unwrap();
@@ -57,8 +59,8 @@ fn records_come_back_as_they_were(store: Store) {
     );
 }
 
-fn known_keys_are_skipped_unread(store: Store) {
-    put_noise(&store, 1, 100_000).unwrap();
+fn known_keys_are_skipped_unread(store: &Store) {
+    put_noise(store, 1, 100_000).unwrap();
     let before = store.stats();
     // Other bytes under the same key: what a key stands for can't change, and is not looked at.
     let other = vec![0; 100_000];
@@ -71,12 +73,12 @@ fn known_keys_are_skipped_unread(store: Store) {
         (0, 1, 0)
     );
     assert_eq!(store.stats().used_bytes, before.used_bytes);
-    assert!(check_noise(&store, 1));
+    assert!(check_noise(store, 1));
 }
 
-fn a_chain_is_found_as_far_as_it_goes(store: Store) {
+fn a_chain_is_found_as_far_as_it_goes(store: &Store) {
     for n in [0, 1, 2, 4] {
-        put_noise(&store, n, 1000).unwrap();
+        put_noise(store, n, 1000).unwrap();
     }
     let keys: Vec<Key> = (0..6).map(key).collect();
     assert_eq!(store.longest_prefix(&space(), &keys), 3);
@@ -88,8 +90,8 @@ fn a_chain_is_found_as_far_as_it_goes(store: Store) {
     assert_eq!(store.stats().misses_for(Miss::Absent), 1);
 }
 
-fn namespaces_do_not_see_each_other(store: Store) {
-    put_noise(&store, 1, 1000).unwrap();
+fn namespaces_do_not_see_each_other(store: &Store) {
+    put_noise(store, 1, 1000).unwrap();
     let other = Namespace::new("../../etc").unwrap();
     assert!(!store.contains(&other, &key(1)));
     let mut batch = Batch::new();
@@ -99,10 +101,10 @@ fn namespaces_do_not_see_each_other(store: Store) {
         store.read(&other, &key(1)).unwrap().info().metadata,
         b"theirs"
     );
-    assert!(check_noise(&store, 1));
+    assert!(check_noise(store, 1));
 }
 
-fn bad_batches_are_refused_whole(store: Store) {
+fn bad_batches_are_refused_whole(store: &Store) {
     let refused = |records: Vec<Record<'_>>| {
         let mut batch = Batch::new();
         batch.push(Record::new(key(9), Kind::Rows));
@@ -138,7 +140,7 @@ fn bad_batches_are_refused_whole(store: Store) {
     ));
 }
 
-fn rows_are_scattered_into_other_strides(store: Store) {
+fn rows_are_scattered_into_other_strides(store: &Store) {
     // Two blocks of [4 heads, 64 rows, 128] bf16, to be rows 0..64 and 64..128 of a cache with
     // room for 200 rows, and the same with 8-row blocks, whose runs are short.
     for rows in [64usize, 8, 1] {
@@ -191,7 +193,7 @@ fn rows_are_scattered_into_other_strides(store: Store) {
     }
 }
 
-fn transposed_tensors_are_packed(store: Store) {
+fn transposed_tensors_are_packed(store: &Store) {
     let data = noise(3, 300 * 200 * 4);
     let layout = Layout::contiguous(&[300, 200])
         .unwrap()
@@ -226,8 +228,8 @@ fn transposed_tensors_are_packed(store: Store) {
     assert_eq!(back, data);
 }
 
-fn bad_placements_write_nothing(store: Store) {
-    put_noise(&store, 1, 1000).unwrap();
+fn bad_placements_write_nothing(store: &Store) {
+    put_noise(store, 1, 1000).unwrap();
     let fails = |tensor, buffer, layout: Layout| {
         let mut bytes = vec![7; 1500];
         let placement = Placement {
@@ -259,7 +261,7 @@ fn bad_placements_write_nothing(store: Store) {
     assert!(matches!(fails(0, 0, broadcast), Error::Overlap { .. }));
 }
 
-fn empty_and_scalar_tensors(store: Store) {
+fn empty_and_scalar_tensors(store: &Store) {
     let data = noise(4, 64);
     let mut batch = Batch::new();
     let record = Record::new(key(1), Kind::State)
@@ -289,8 +291,8 @@ fn empty_and_scalar_tensors(store: Store) {
     );
 }
 
-fn superseded_records_go(store: Store) {
-    put_noise(&store, 1, 50_000).unwrap();
+fn superseded_records_go(store: &Store) {
+    put_noise(store, 1, 50_000).unwrap();
     let before = store.stats().used_bytes;
     let data = noise(2, 50_000);
     let mut batch = Batch::new();
@@ -298,8 +300,8 @@ fn superseded_records_go(store: Store) {
     batch.push(Record::new(key(2), Kind::Rows).tensor("x", view));
     batch.remove(key(1)).remove(key(77));
     store.put(&space(), &batch).unwrap();
-    assert!(!check_noise(&store, 1));
-    assert!(check_noise(&store, 2));
+    assert!(!check_noise(store, 1));
+    assert!(check_noise(store, 2));
     assert_eq!(
         store.stats().used_bytes,
         before,

@@ -1,5 +1,7 @@
 //! Files that are damaged, foreign, newer or planted.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,8 @@
 //! Errors, crashes and power cuts at every call. `KV_STORE_CUTS` sets how many states of the disk
 //! are tried for each call at which the power may fail: 6 by default.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::io;

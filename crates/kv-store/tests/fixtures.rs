@@ -3,6 +3,8 @@
 //! `cargo test -p prefill-kv-store --test fixtures -- --ignored` writes the present version's
 //! fixture anew, which is only right before its release.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::path::{Path, PathBuf};

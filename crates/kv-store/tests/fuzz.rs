@@ -1,5 +1,7 @@
 //! Replays the fuzz targets over a small corpus and over mutations of it.
 
+#![allow(clippy::unwrap_used)]
+
 mod targets;
 
 use prefill_kv_store::{Export, Options, Store};

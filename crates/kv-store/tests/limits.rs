@@ -1,5 +1,7 @@
 //! The byte limit, eviction, and what is kept from it.
 
+#![allow(clippy::unwrap_used)]
+
 #[macro_use]
 mod support;
 
@@ -90,7 +92,7 @@ on_every_store! {
     what_can_never_fit_is_refused
 }
 
-fn what_can_never_fit_is_refused(_: Store) {
+fn what_can_never_fit_is_refused(_: &Store) {
     let store = Store::in_memory(limited(300_000)).unwrap();
     put_noise(&store, 1, LEN).unwrap();
     let error = put_noise(&store, 2, 400_000).unwrap_err();

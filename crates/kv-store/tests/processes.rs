@@ -4,6 +4,8 @@
 //! how many writers are killed (50 by default; the long mode is 1000), `KV_STORE_STRESS_SECONDS`
 //! how long the stress test runs (3 by default).
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
@@ -163,7 +165,7 @@ fn stress(folder: &Path, seed: u64) {
     let stats = store.stats();
     // Only what is not there may miss: nothing is torn by another process's writer.
     assert_eq!(stats.torn, 0, "{stats:?}");
-    println!("\ndone {puts} {hits} {}", stats.evicted);
+    writeln!(std::io::stdout(), "\ndone {puts} {hits} {}", stats.evicted).unwrap();
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Snapshots and growing tensors, on disk and in memory.
 
+#![allow(clippy::unwrap_used)]
+
 #[macro_use]
 mod support;
 
@@ -37,7 +39,7 @@ fn caches() -> (Vec<u8>, Vec<u8>) {
     (noise(1, 1000 * ROW), noise(2, 1000 * ROW))
 }
 
-fn a_snapshot_comes_back(store: Store) {
+fn a_snapshot_comes_back(store: &Store) {
     let big = noise(1, 5 << 20);
     let state = View::contiguous(&big, DType::F32, &[1, 5, 512, 512]).unwrap();
     let scalar = View::contiguous(&big[..8], DType::I64, &[]).unwrap();
@@ -70,7 +72,7 @@ fn a_snapshot_comes_back(store: Store) {
     );
 }
 
-fn equal_content_is_written_once(store: Store) {
+fn equal_content_is_written_once(store: &Store) {
     let data = noise(1, 3 << 20);
     let view = View::contiguous(&data, DType::U8, &[3, 1 << 20]).unwrap();
     let first = store
@@ -92,7 +94,7 @@ fn equal_content_is_written_once(store: Store) {
     assert_eq!(store.load(&space(), "b").unwrap().bytes, [data]);
 }
 
-fn a_grown_snapshot_adds_only_its_new_blocks(store: Store) {
+fn a_grown_snapshot_adds_only_its_new_blocks(store: &Store) {
     let (k, v) = caches();
     let first = store
         .save(&space(), &turn("1", &cache(&k, &v, 300)))
@@ -109,7 +111,7 @@ fn a_grown_snapshot_adds_only_its_new_blocks(store: Store) {
     }
 }
 
-fn a_continued_snapshot_reads_nothing_old(store: Store) {
+fn a_continued_snapshot_reads_nothing_old(store: &Store) {
     let (k, v) = caches();
     store
         .save(&space(), &turn("1", &cache(&k, &v, 300)))
@@ -139,7 +141,7 @@ fn a_continued_snapshot_reads_nothing_old(store: Store) {
     );
 }
 
-fn a_continuation_of_nothing_is_whole(store: Store) {
+fn a_continuation_of_nothing_is_whole(store: &Store) {
     let (k, v) = caches();
     let views = cache(&k, &v, 100);
     let report = store
@@ -156,7 +158,7 @@ fn a_continuation_of_nothing_is_whole(store: Store) {
     assert_eq!(report.written, 2 + 1);
 }
 
-fn replacing_and_removing_free_their_blocks(store: Store) {
+fn replacing_and_removing_free_their_blocks(store: &Store) {
     let (k, v) = caches();
     store
         .save(&space(), &turn("1", &cache(&k, &v, 300)))
@@ -182,7 +184,7 @@ fn replacing_and_removing_free_their_blocks(store: Store) {
     assert_eq!((store.stats().records, store.stats().used_bytes), (0, 0));
 }
 
-fn a_strided_cache_loads_into_another(store: Store) {
+fn a_strided_cache_loads_into_another(store: &Store) {
     let (k, v) = caches();
     store
         .save(&space(), &turn("1", &cache(&k, &v, 300)))

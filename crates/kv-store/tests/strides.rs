@@ -1,5 +1,7 @@
 //! Strided views against a plain reference that visits every index.
 
+#![allow(clippy::unwrap_used)]
+
 use prefill_kv_store::{DType, Layout, Runs, View, ViewMut};
 use proptest::prelude::*;
 

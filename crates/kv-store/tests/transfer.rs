@@ -1,5 +1,7 @@
 //! Export and import.
 
+#![allow(clippy::unwrap_used)]
+
 #[macro_use]
 mod support;
 
@@ -32,7 +34,7 @@ on_every_store! {
     damage_is_found
 }
 
-fn a_snapshot_travels(store: Store) {
+fn a_snapshot_travels(store: &Store) {
     let (data, file) = exported_snapshot();
     let other = Namespace::new("elsewhere").unwrap();
     for round in 0..2 {
@@ -51,9 +53,9 @@ fn a_snapshot_travels(store: Store) {
     assert!(store.load(&space(), "s").is_err());
 }
 
-fn records_travel(store: Store) {
+fn records_travel(store: &Store) {
     for n in 0..3 {
-        put_noise(&store, n, 300_000).unwrap();
+        put_noise(store, n, 300_000).unwrap();
     }
     let keys: Vec<Key> = (0..3).map(key).collect();
     let mut file = Vec::new();
@@ -77,7 +79,7 @@ fn records_travel(store: Store) {
     assert!(matches!(stopped, Err(Error::Stopped)));
 }
 
-fn damage_is_found(store: Store) {
+fn damage_is_found(store: &Store) {
     let (data, file) = exported_snapshot();
     let damaged = |at: usize, bit: u8| {
         let mut bytes = file.clone();

@@ -1,5 +1,7 @@
 //! The writer thread.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! What several test programs share.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 /// Runs a test on each kind of store.
 #[allow(unused_macros)]
@@ -8,12 +8,12 @@ macro_rules! on_every_store {
         mod disk {
             $(#[test] fn $name() {
                 let folder = tempfile::tempdir().unwrap();
-                super::$name(prefill_kv_store::Store::open(folder.path(), super::support::options()).unwrap());
+                super::$name(&prefill_kv_store::Store::open(folder.path(), super::support::options()).unwrap());
             })*
         }
         mod memory {
             $(#[test] fn $name() {
-                super::$name(prefill_kv_store::Store::in_memory(super::support::options()).unwrap());
+                super::$name(&prefill_kv_store::Store::in_memory(super::support::options()).unwrap());
             })*
         }
     };

@@ -1,6 +1,6 @@
 //! The fuzz targets as plain functions: `tests/fuzz.rs` replays them on stable Rust, `fuzz/`
 //! runs them under cargo-fuzz.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
