@@ -92,7 +92,7 @@ impl Inner {
     fn nothing_new(&self, namespace: &Namespace, batch: &Batch<'_>) -> bool {
         let index = self.index.read();
         let known = |key: &Key| index.get(&namespace.address(*key)).is_some();
-        !index.has_condemned()
+        index.condemned_count() == 0
             && batch.records.iter().all(|r| known(&r.key))
             && !batch.removals.iter().any(known)
     }

@@ -9,10 +9,11 @@ use crate::batch::Address;
 use crate::format::Manifest;
 use crate::index::{Commit, Index, Location};
 use crate::lock::Writing;
+use crate::pins::Pins;
 use crate::refresh::{FileKind, file_name};
 use crate::stats::add;
 use crate::store::Inner;
-use crate::{Error, Key, Kind, Result};
+use crate::{Error, Key, Result};
 
 /// The unit in which file systems allocate, for a new file's size before it is written.
 const BLOCK: u64 = 4096;
@@ -364,67 +365,4 @@ fn gaps(manifest: &Manifest) -> Vec<(u64, u64)> {
         at = offset + len;
     }
     gaps
-}
-
-/// Keeps records and content blocks from being evicted for as long as it lives.
-pub(crate) struct Pins<'a> {
-    inner: &'a Inner,
-    records: Vec<Address>,
-    blocks: Vec<Address>,
-}
-
-impl<'a> Pins<'a> {
-    pub(crate) fn new(inner: &'a Inner, addresses: &[Address]) -> Self {
-        let mut pins = Self {
-            inner,
-            records: Vec::new(),
-            blocks: Vec::new(),
-        };
-        let mut index = inner.index.write();
-        for address in addresses {
-            let kind = index.get(address).map(|l| l.entry().kind);
-            if kind == Some(Kind::Content) {
-                index.hold(*address);
-                pins.blocks.push(*address);
-            } else if index.residents.get_mut().pin(address) {
-                pins.records.push(*address);
-            }
-        }
-        pins
-    }
-}
-
-impl Drop for Pins<'_> {
-    fn drop(&mut self) {
-        let mut index = self.inner.index.write();
-        for address in &self.records {
-            index.residents.get_mut().unpin(address);
-        }
-        for address in &self.blocks {
-            index.release(address);
-        }
-    }
-}
-
-impl Index {
-    /// Records that no snapshot refers to though they are content blocks, and copies of records
-    /// that a later commit replaced: garbage inside packs.
-    pub(crate) fn dead_records(&self) -> BTreeMap<[u8; 16], HashSet<Key>> {
-        let mut dead: BTreeMap<[u8; 16], HashSet<Key>> = BTreeMap::new();
-        for (id, commit) in &self.commits {
-            for entry in &commit.manifest.records {
-                let address = commit.namespace.address(entry.key);
-                let current = self
-                    .get(&address)
-                    .is_some_and(|l| l.commit.manifest.id == *id);
-                let orphan = entry.kind == Kind::Content
-                    && self.references(&address) == 0
-                    && self.foreign.is_empty();
-                if !current || orphan {
-                    dead.entry(*id).or_default().insert(entry.key);
-                }
-            }
-        }
-        dead
-    }
 }

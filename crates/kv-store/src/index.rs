@@ -208,8 +208,8 @@ impl Index {
         self.condemned.contains(&(*id, *key))
     }
 
-    pub(crate) fn has_condemned(&self) -> bool {
-        !self.condemned.is_empty()
+    pub(crate) fn condemned_count(&self) -> usize {
+        self.condemned.len()
     }
 
     /// Takes the list of damaged records that are still in manifests.
@@ -255,6 +255,27 @@ impl Index {
                 count.remove();
             }
         }
+    }
+
+    /// Records that no snapshot refers to though they are content blocks, and copies of records
+    /// that a later commit replaced: garbage inside packs.
+    pub(crate) fn dead_records(&self) -> BTreeMap<[u8; 16], HashSet<Key>> {
+        let mut dead: BTreeMap<[u8; 16], HashSet<Key>> = BTreeMap::new();
+        for (id, commit) in &self.commits {
+            for entry in &commit.manifest.records {
+                let address = commit.namespace.address(entry.key);
+                let current = self
+                    .get(&address)
+                    .is_some_and(|l| l.commit.manifest.id == *id);
+                let orphan = entry.kind == Kind::Content
+                    && self.references(&address) == 0
+                    && self.foreign.is_empty();
+                if !current || orphan {
+                    dead.entry(*id).or_default().insert(entry.key);
+                }
+            }
+        }
+        dead
     }
 
     fn link(&mut self, namespace: &Namespace, address: &Address, entry: &Entry) {

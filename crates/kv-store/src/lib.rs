@@ -86,6 +86,7 @@ mod layout;
 mod lock;
 mod options;
 mod pack;
+mod pins;
 mod read;
 mod refresh;
 mod retention;
@@ -115,3 +116,8 @@ pub use view::{View, ViewMut};
 pub use writer::{
     Ack, Job, OwnedTensor, OwnedWrite, Submitted, WhenFull, Writer, WriterOptions, WriterStats,
 };
+
+/// The README's example, compiled and run as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

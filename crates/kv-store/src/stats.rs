@@ -16,6 +16,8 @@ macro_rules! counters {
             pub records: u64,
             /// Manifests that can be read now.
             pub commits: u64,
+            /// Damaged records that are out of use, and that the next writer removes.
+            pub quarantined: u64,
             /// Bytes that the folder holds now, foreign files included.
             pub used_bytes: u64,
             /// Bytes of foreign files, and of the packs that they keep alive.

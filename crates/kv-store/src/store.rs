@@ -181,6 +181,7 @@ impl Store {
             used_bytes: index.used(),
             foreign_bytes: index.foreign_bytes(),
             foreign_files: index.foreign.len() as u64,
+            quarantined: index.condemned_count() as u64,
             ..self.inner.counters.snapshot()
         }
     }

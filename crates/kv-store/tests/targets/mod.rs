@@ -93,7 +93,7 @@ pub fn pack(bytes: &[u8]) {
     let contents = sample().contents();
     let (name, good) = contents
         .iter()
-        .find(|(name, _)| name.ends_with(".pack"))
+        .find(|(name, _)| name.get(32..) == Some(".pack"))
         .unwrap();
     let manifest = contents[&name.replace(".pack", ".commit")].clone();
     let id = name.strip_suffix(".pack").unwrap();
