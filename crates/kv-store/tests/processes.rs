@@ -66,6 +66,7 @@ fn victim(folder: &Path, seed: u64) {
         out.write_all(line.as_bytes()).unwrap();
         out.flush().unwrap();
     };
+    say("\nbegun\n".into());
     for n in seed * 1000.. {
         match n % 4 {
             3 => {
@@ -100,9 +101,16 @@ fn a_killed_writer_loses_nothing_that_it_was_told_is_durable() {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        std::thread::sleep(Duration::from_micros(2000 + state % 25_000));
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // Most are killed while they write, some before they have begun.
+        if round % 5 != 0 {
+            while lines
+                .next()
+                .is_some_and(|line| !line.unwrap().starts_with("begun"))
+            {}
+        }
+        std::thread::sleep(Duration::from_micros(state % 25_000));
         child.kill().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         for line in lines.map_while(Result::ok) {
             match line.split_once(' ') {
                 Some(("kept", n)) => kept.extend(n.parse::<u64>()),
@@ -126,10 +134,7 @@ fn a_killed_writer_loses_nothing_that_it_was_told_is_durable() {
             kept.clear();
         }
     }
-    assert!(
-        total as u64 > kills,
-        "the writers were killed before they wrote anything"
-    );
+    assert!(total > 0, "no writer wrote anything");
 }
 
 const LIMIT: u64 = 3 << 20;
@@ -165,7 +170,8 @@ fn stress(folder: &Path, seed: u64) {
     let stats = store.stats();
     // Only what is not there may miss: nothing is torn by another process's writer.
     assert_eq!(stats.torn, 0, "{stats:?}");
-    writeln!(std::io::stdout(), "\ndone {puts} {hits} {}", stats.evicted).unwrap();
+    let summary = format!("\ndone {puts} {hits} {}\n", stats.evicted);
+    std::io::stdout().write_all(summary.as_bytes()).unwrap();
 }
 
 #[test]

@@ -232,12 +232,18 @@ impl VfsFile for DiskFile {
         Ok(rustix::io::pwritev(&self.0, from, offset)?)
     }
 
+    #[cfg(target_os = "linux")]
     fn preallocate(&self, len: u64) -> io::Result<()> {
         use rustix::fs::{FallocateFlags, fallocate};
         match fallocate(&self.0, FallocateFlags::KEEP_SIZE, 0, len) {
             Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS) => Ok(()),
             other => Ok(other?),
         }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn preallocate(&self, _len: u64) -> io::Result<()> {
+        Ok(())
     }
 
     #[cfg(target_os = "linux")]
