@@ -12,6 +12,7 @@ use crate::Key;
 use crate::batch::{Address, Namespace};
 use crate::format::{Entry, Manifest, SnapshotTable};
 use crate::key::Kind;
+use crate::refresh::{FileKind, file_name};
 use crate::retention::Residents;
 use crate::vfs::Info;
 
@@ -90,6 +91,8 @@ pub(crate) struct Index {
     pub(crate) foreign: BTreeMap<String, Foreign>,
     /// Bytes beside the store's own folder.
     pub(crate) outside: u64,
+    /// Raised with every change to the commits, so that a refresh notices one under its hands.
+    pub(crate) epoch: u64,
     pub(crate) greatest_sequence: u64,
     used: u64,
     /// The greatest manifest there was: what replacing one may need for a moment.
@@ -126,6 +129,9 @@ impl Index {
     /// Adds a commit, in place of an earlier generation of it, whose records keep their age.
     pub(crate) fn insert(&mut self, commit: Arc<Commit>) {
         let id = commit.manifest.id;
+        self.epoch += 1;
+        // Its pack may have been seen while it had no manifest yet.
+        self.foreign.remove(&file_name(&id, FileKind::Pack));
         if let Some(old) = self.commits.remove(&id) {
             self.used -= old.manifest_bytes + old.pack_bytes();
             let kept: HashSet<&Key> = commit.manifest.records.iter().map(|e| &e.key).collect();
@@ -164,6 +170,7 @@ impl Index {
 
     /// Forgets a commit and its records.
     pub(crate) fn remove(&mut self, id: &[u8; 16]) {
+        self.epoch += 1;
         if let Some(commit) = self.commits.remove(id) {
             self.used -= commit.manifest_bytes + commit.pack_bytes();
             self.forget_records(&commit, |_| true);

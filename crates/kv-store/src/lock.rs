@@ -1,11 +1,12 @@
 //! One writer at a time: in this process by a mutex, in the folder by its lock.
 
+use std::io;
 use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
-use crate::refresh::{FileKind, UNSETTLED, parse_name};
+use crate::refresh::{FileKind, UNSETTLED, file_name, parse_name, stat};
 use crate::stats::add;
 use crate::store::Inner;
 use crate::{Error, Result};
@@ -89,12 +90,27 @@ impl Writing<'_> {
             .filter(is_garbage)
             .cloned()
             .collect();
+        let vfs = &*self.inner.vfs;
         for name in garbage {
+            let Some((id, kind)) = parse_name(&name) else {
+                continue;
+            };
+            let commit = file_name(&id, FileKind::Commit);
+            // The index says so already, but what is lost by a mistake here is lost for ever.
+            if kind == FileKind::Pack
+                && stat(vfs, &commit)
+                    .map_err(Error::io("stat", &commit))?
+                    .is_some()
+            {
+                continue;
+            }
             self.begin_change()?;
-            self.inner
-                .vfs
-                .remove(&name)
-                .map_err(Error::io("remove", &name))?;
+            match vfs.remove(&name) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::io("remove", &name)(e));
+                }
+                _ => {}
+            }
             tracing::debug!(file = name, "removed what a dead writer left");
             self.inner.index.write().foreign.remove(&name);
             add(&self.inner.counters.garbage_files, 1);

@@ -347,7 +347,8 @@ impl Inner {
             return Some(reason);
         }
         let id = location.commit.manifest.id;
-        if self.refresh().is_err() {
+        // What can't be looked at now is not judged.
+        if !self.refresh().unwrap_or(false) {
             return Some(Miss::Unreadable);
         }
         let now = self.index.read().get(address).cloned();

@@ -57,15 +57,28 @@ impl Inner {
         if now == self.seen.load(Acquire) {
             return Ok(false);
         }
-        self.refresh()?;
-        Ok(true)
+        self.refresh()
     }
 
     /// Reads what is new in the folder, and forgets what is gone.
     ///
     /// Without the lock, a commit may appear while the folder is listed: the counter then
     /// differs at the end, or is odd, and the next look-up lists again.
-    pub(crate) fn refresh(&self) -> Result<()> {
+    /// A commit of this process may be made meanwhile too: then it is done again, so that no
+    /// old listing takes the place of what the writer knows. Whether it could be done.
+    pub(crate) fn refresh(&self) -> Result<bool> {
+        let _one_at_a_time = self.refreshing.lock();
+        for _ in 0..20 {
+            if self.try_refresh()? {
+                return Ok(true);
+            }
+        }
+        self.seen.store(UNSETTLED, Release);
+        Ok(false)
+    }
+
+    fn try_refresh(&self) -> Result<bool> {
+        let epoch = self.index.read().epoch;
         let before = self.vfs.changes().map_err(Error::io("read", "lock"))?;
         let names = self.vfs.list().map_err(Error::io("list", "v1"))?;
         let outside = self.vfs.outside_bytes().map_err(Error::io("list", "."))?;
@@ -80,6 +93,9 @@ impl Inner {
             .collect();
         let loaded = load_all(&*self.vfs, &changed, self.options.piece_threads());
         let mut index = self.index.write();
+        if index.epoch != epoch {
+            return Ok(false);
+        }
         for id in known.keys().filter(|id| !listing.commits.contains_key(*id)) {
             index.remove(id);
         }
@@ -116,7 +132,7 @@ impl Inner {
         let settled = before == after && before.is_multiple_of(2);
         self.seen
             .store(if settled { before } else { UNSETTLED }, Release);
-        Ok(())
+        Ok(true)
     }
 
     /// The manifests that were read, by what identifies them, and those that could not be.

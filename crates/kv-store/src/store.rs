@@ -45,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) index: RwLock<Index>,
     /// The change counter whose state the index shows, or [`UNSETTLED`].
     pub(crate) seen: AtomicU64,
+    pub(crate) refreshing: Mutex<()>,
     /// Held by the one writer of this process; the guard of the folder's lock is taken within.
     pub(crate) writing: Mutex<()>,
     pub(crate) counters: Counters,
@@ -128,6 +129,7 @@ impl Store {
             read_only,
             index: RwLock::default(),
             seen: AtomicU64::new(UNSETTLED),
+            refreshing: Mutex::new(()),
             writing: Mutex::new(()),
             counters: Counters::default(),
         };

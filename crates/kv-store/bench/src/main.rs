@@ -25,7 +25,10 @@ fn main() {
     std::fs::create_dir_all(&folder).unwrap();
     let mut python = args.next().map(|python| mlx::Mlx::start(&python));
     let wanted = |name: &str| only.as_deref().is_none_or(|o| name.contains(o));
-    let rounds = std::env::var("ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(10);
+    let rounds = std::env::var("ROUNDS")
+        .ok()
+        .and_then(|r| r.parse().ok())
+        .unwrap_or(10);
     let cases = [("write-470MiB", 4096), ("write-300-tokens", 300)];
     for (name, tokens) in cases {
         if wanted(name) {
@@ -47,18 +50,42 @@ fn main() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
-fn writes(name: &str, tokens: usize, rounds: usize, folder: &std::path::Path, python: &mut Option<mlx::Mlx>) {
+fn writes(
+    name: &str,
+    tokens: usize,
+    rounds: usize,
+    folder: &std::path::Path,
+    python: &mut Option<mlx::Mlx>,
+) {
     let cache = ours::Cache::new(tokens);
     let mut table = Table::new(name, cache.bytes());
     for round in 0..rounds {
         let at = |kind: &str| folder.join(format!("{kind}-{round}"));
         let subjects: Vec<(&str, Box<dyn FnOnce() + '_>)> = vec![
-            ("seeds", Box::new(|| seeds::write(&at("seeds"), &cache, round))),
-            ("ours, put, 1 thread", Box::new(|| ours::put(&at("put1"), &cache, 1))),
-            ("ours, put, 2 threads", Box::new(|| ours::put(&at("put2"), &cache, 2))),
-            ("ours, save, 2 threads", Box::new(|| ours::save(&at("save2"), &cache, 2))),
-            ("foyer insert, close, syncfs", Box::new(|| peers::foyer_write(&at("foyer"), &cache))),
-            ("cacache write, syncfs", Box::new(|| peers::cacache_write(&at("cacache"), &cache))),
+            (
+                "seeds",
+                Box::new(|| seeds::write(&at("seeds"), &cache, round)),
+            ),
+            (
+                "ours, put, 1 thread",
+                Box::new(|| ours::put(&at("put1"), &cache, 1)),
+            ),
+            (
+                "ours, put, 2 threads",
+                Box::new(|| ours::put(&at("put2"), &cache, 2)),
+            ),
+            (
+                "ours, save, 2 threads",
+                Box::new(|| ours::save(&at("save2"), &cache, 2)),
+            ),
+            (
+                "foyer insert, close, syncfs",
+                Box::new(|| peers::foyer_write(&at("foyer"), &cache)),
+            ),
+            (
+                "cacache write, syncfs",
+                Box::new(|| peers::cacache_write(&at("cacache"), &cache)),
+            ),
         ];
         let n = subjects.len();
         let mut subjects: Vec<_> = subjects.into_iter().map(Some).collect();
@@ -74,7 +101,11 @@ fn writes(name: &str, tokens: usize, rounds: usize, folder: &std::path::Path, py
         }
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+            if path.is_dir() {
+                std::fs::remove_dir_all(path).unwrap()
+            } else {
+                std::fs::remove_file(path).unwrap()
+            }
         }
     }
     table.print(&["seeds", "mlx-lm save + fsync"]);
@@ -82,7 +113,10 @@ fn writes(name: &str, tokens: usize, rounds: usize, folder: &std::path::Path, py
 
 fn reads(rounds: usize, folder: &std::path::Path, python: &mut Option<mlx::Mlx>) {
     let cache = ours::Cache::new(4096);
-    let mut table = Table::new("read-470MiB, warm, verified, into memory that is reused", cache.bytes());
+    let mut table = Table::new(
+        "read-470MiB, warm, verified, into memory that is reused",
+        cache.bytes(),
+    );
     let at = |kind: &str| folder.join(kind);
     seeds::write(&at("seeds"), &cache, 0);
     ours::put(&at("put"), &cache, 2);
@@ -92,7 +126,10 @@ fn reads(rounds: usize, folder: &std::path::Path, python: &mut Option<mlx::Mlx>)
         python.save(&at("mlx.safetensors"), 4096);
     }
     let mut memory = vec![1u8; cache.capacity_bytes()];
-    let readers = [ours::Reader::new(&at("put"), &cache, 1), ours::Reader::new(&at("put"), &cache, 2)];
+    let readers = [
+        ours::Reader::new(&at("put"), &cache, 1),
+        ours::Reader::new(&at("put"), &cache, 2),
+    ];
     for round in 0..rounds {
         let order = [0, 1, 2, 3, 4, 5];
         for i in 0..order.len() {
@@ -100,8 +137,12 @@ fn reads(rounds: usize, folder: &std::path::Path, python: &mut Option<mlx::Mlx>)
                 0 => table.time("seeds", || seeds::read(&at("seeds"), &cache, &mut memory)),
                 1 => table.time("ours, 1 thread", || readers[0].read(&mut memory)),
                 2 => table.time("ours, 2 threads", || readers[1].read(&mut memory)),
-                3 => table.time("foyer get after reopen", || peers::foyer_read(&at("foyer"), &cache)),
-                4 => table.time("cacache read", || peers::cacache_read(&at("cacache"), &cache)),
+                3 => table.time("foyer get after reopen", || {
+                    peers::foyer_read(&at("foyer"), &cache)
+                }),
+                4 => table.time("cacache read", || {
+                    peers::cacache_read(&at("cacache"), &cache)
+                }),
                 _ => table.time("memcpy", || cache.memcpy(&mut memory)),
             }
         }
@@ -140,6 +181,10 @@ fn turn(folder: &std::path::Path) {
 fn many(folder: &std::path::Path) {
     println!("\n## a store of many blocks");
     for (blocks, batch) in [(10_000, 32), (100_000, 32), (10_000, 1)] {
-        ours::many(&folder.join(format!("many-{blocks}-{batch}")), blocks, batch);
+        ours::many(
+            &folder.join(format!("many-{blocks}-{batch}")),
+            blocks,
+            batch,
+        );
     }
 }

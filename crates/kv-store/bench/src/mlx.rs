@@ -53,7 +53,11 @@ impl Mlx {
             .expect("a Python with mlx-lm");
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        Self { _child: child, stdin, stdout }
+        Self {
+            _child: child,
+            stdin,
+            stdout,
+        }
     }
 
     fn ask(&mut self, action: &str, path: &Path, tokens: usize) -> f64 {

@@ -36,8 +36,16 @@ impl Cache {
             state ^= state << 17;
             bytes.extend_from_slice(&state.to_le_bytes());
         }
-        let names = (0..TENSORS).map(|t| format!("{}.{}", t / 2, t % 2)).collect();
-        Self { tokens, capacity, bytes, names, written: RefCell::default() }
+        let names = (0..TENSORS)
+            .map(|t| format!("{}.{}", t / 2, t % 2))
+            .collect();
+        Self {
+            tokens,
+            capacity,
+            bytes,
+            names,
+            written: RefCell::default(),
+        }
     }
 
     pub fn bytes(&self) -> usize {
@@ -65,12 +73,19 @@ impl Cache {
     }
 
     pub fn check(&self, memory: &[u8]) {
-        assert!(self.head_ranges().all(|r| memory[r.clone()] == self.bytes[r]), "wrong bytes");
+        assert!(
+            self.head_ranges()
+                .all(|r| memory[r.clone()] == self.bytes[r]),
+            "wrong bytes"
+        );
     }
 
     fn tensor(&self, t: usize) -> Layout {
         let all = Layout::contiguous(&[TENSORS, HEADS, self.capacity, DIM]).unwrap();
-        all.narrow(0, t, 1).unwrap().narrow(2, 0, self.tokens).unwrap()
+        all.narrow(0, t, 1)
+            .unwrap()
+            .narrow(2, 0, self.tokens)
+            .unwrap()
     }
 
     fn rows(&self, t: usize, block: &Range<usize>) -> Layout {
@@ -100,7 +115,14 @@ fn space() -> Namespace {
 }
 
 pub fn open(folder: &Path, threads: usize) -> Store {
-    Store::open(folder, Options { threads, ..Default::default() }).unwrap()
+    Store::open(
+        folder,
+        Options {
+            threads,
+            ..Default::default()
+        },
+    )
+    .unwrap()
 }
 
 pub fn put(folder: &Path, cache: &Cache, threads: usize) {
@@ -122,8 +144,12 @@ pub fn put_in(store: &Store, cache: &Cache) {
 pub fn save(folder: &Path, cache: &Cache, threads: usize) {
     let mut snapshot = Snapshot::new("s");
     for t in 0..TENSORS {
-        snapshot =
-            snapshot.growing(&cache.names[t], cache.view(cache.tensor(t)), 2, BLOCK_TOKENS);
+        snapshot = snapshot.growing(
+            &cache.names[t],
+            cache.view(cache.tensor(t)),
+            2,
+            BLOCK_TOKENS,
+        );
     }
     open(folder, threads).save(&space(), &snapshot).unwrap();
 }
@@ -139,14 +165,24 @@ impl Reader {
         for (i, block) in cache.blocks().into_iter().enumerate() {
             for tensor in 0..TENSORS {
                 let layout = cache.rows(tensor, &block);
-                placements.push(Placement { key: key(i), tensor, buffer: 0, layout });
+                placements.push(Placement {
+                    key: key(i),
+                    tensor,
+                    buffer: 0,
+                    layout,
+                });
             }
         }
-        Self { store: open(folder, threads), placements }
+        Self {
+            store: open(folder, threads),
+            placements,
+        }
     }
 
     pub fn read(&self, memory: &mut [u8]) {
-        self.store.read_into(&space(), &self.placements, &mut [memory]).unwrap();
+        self.store
+            .read_into(&space(), &self.placements, &mut [memory])
+            .unwrap();
     }
 }
 
@@ -159,7 +195,10 @@ pub fn turns(folder: &Path) {
         let store = open(&path, 2);
         let (mut tokens, mut previous): (usize, Option<String>) = (0, None);
         let (mut ratios, mut hashed) = (Vec::new(), Vec::new());
-        for (turn, new) in [1200, 300, 700, 450, 1100, 380, 910, 640].into_iter().enumerate() {
+        for (turn, new) in [1200, 300, 700, 450, 1100, 380, 910, 640]
+            .into_iter()
+            .enumerate()
+        {
             let name = format!("turn {turn}");
             let before = tokens;
             tokens += new;
@@ -177,14 +216,25 @@ pub fn turns(folder: &Path) {
             hashed.push(start.elapsed().as_millis());
             previous = Some(name);
         }
-        let label = if continued { "continues(previous)" } else { "found by content only" };
+        let label = if continued {
+            "continues(previous)"
+        } else {
+            "found by content only"
+        };
         println!("{label}: each turn {ratios:.3?}, {hashed:?} ms");
     }
 }
 
 /// Time of each tenth of the puts, of opening, and of look-ups.
 pub fn many(folder: &Path, blocks: usize, per_batch: usize) {
-    let store = Store::open(folder, Options { threads: 2, ..Default::default() }).unwrap();
+    let store = Store::open(
+        folder,
+        Options {
+            threads: 2,
+            ..Default::default()
+        },
+    )
+    .unwrap();
     let data = vec![7u8; 4096];
     let view = View::contiguous(&data, DType::Bf16, &[8, 256]).unwrap();
     let mut tenths = Vec::new();
@@ -192,8 +242,14 @@ pub fn many(folder: &Path, blocks: usize, per_batch: usize) {
     for (done, first) in (0..blocks).step_by(per_batch).enumerate() {
         let mut batch = Batch::new();
         for n in first..(first + per_batch).min(blocks) {
-            let record = Record::new(key(n), Kind::Rows).cost(1.0).tensor("k", view.clone());
-            batch.push(if n > first { record.parent(key(n - 1)) } else { record });
+            let record = Record::new(key(n), Kind::Rows)
+                .cost(1.0)
+                .tensor("k", view.clone());
+            batch.push(if n > first {
+                record.parent(key(n - 1))
+            } else {
+                record
+            });
         }
         store.put(&space(), &batch).unwrap();
         if (done + 1) % (blocks / per_batch / 10) == 0 {
@@ -203,7 +259,14 @@ pub fn many(folder: &Path, blocks: usize, per_batch: usize) {
     }
     drop(store);
     let start = Instant::now();
-    let store = Store::open(folder, Options { threads: 2, ..Default::default() }).unwrap();
+    let store = Store::open(
+        folder,
+        Options {
+            threads: 2,
+            ..Default::default()
+        },
+    )
+    .unwrap();
     let opened = start.elapsed().as_secs_f64();
     let keys: Vec<Key> = (0..blocks).map(key).collect();
     let start = Instant::now();

@@ -7,11 +7,19 @@ use crate::ours::Cache;
 const BLOCK: usize = 1 << 20;
 
 fn blocks(cache: &Cache) -> impl Iterator<Item = (String, &[u8])> {
-    cache.head_rows().flat_map(|row| row.chunks(BLOCK)).enumerate().map(|(i, b)| (i.to_string(), b))
+    cache
+        .head_rows()
+        .flat_map(|row| row.chunks(BLOCK))
+        .enumerate()
+        .map(|(i, b)| (i.to_string(), b))
 }
 
 fn syncfs(folder: &Path) {
-    std::process::Command::new("sync").arg("-f").arg(folder).status().unwrap();
+    std::process::Command::new("sync")
+        .arg("-f")
+        .arg(folder)
+        .status()
+        .unwrap();
 }
 
 pub fn cacache_write(folder: &Path, cache: &Cache) {
@@ -40,12 +48,21 @@ mod with_foyer {
     use crate::ours::Cache;
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap()
     }
 
     async fn open(folder: &Path, cache: &Cache) -> HybridCache<String, Vec<u8>> {
-        let capacity = (cache.bytes() * 2).next_multiple_of(64 << 20).max(256 << 20);
-        let device = FsDeviceBuilder::new(folder).with_capacity(capacity).build().unwrap();
+        let capacity = (cache.bytes() * 2)
+            .next_multiple_of(64 << 20)
+            .max(256 << 20);
+        let device = FsDeviceBuilder::new(folder)
+            .with_capacity(capacity)
+            .build()
+            .unwrap();
         HybridCacheBuilder::new()
             .with_policy(HybridCachePolicy::WriteOnInsertion)
             .memory(4 << 20)

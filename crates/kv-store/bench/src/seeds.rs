@@ -25,7 +25,10 @@ pub fn write(folder: &Path, cache: &Cache, salt: usize) {
         for block in row.chunks(BLOCK) {
             let name = hex(&Sha256::digest(block));
             let path = blocks.join(&name);
-            table.push_str(&format!("{{\"hash\":\"{name}\",\"bytes\":{}}},", block.len()));
+            table.push_str(&format!(
+                "{{\"hash\":\"{name}\",\"bytes\":{}}},",
+                block.len()
+            ));
             if path.exists() {
                 continue;
             }
@@ -43,8 +46,11 @@ pub fn write(folder: &Path, cache: &Cache, salt: usize) {
     file.write_all(table.as_bytes()).unwrap();
     file.sync_all().unwrap();
     fs::rename(temporary, folder.join("table.mlxkv")).unwrap();
-    *cache.written.borrow_mut() =
-        table.split("\"hash\":\"").skip(1).map(|part| part[..64].to_owned()).collect();
+    *cache.written.borrow_mut() = table
+        .split("\"hash\":\"")
+        .skip(1)
+        .map(|part| part[..64].to_owned())
+        .collect();
 }
 
 pub fn read(folder: &Path, cache: &Cache, memory: &mut [u8]) {

@@ -37,7 +37,11 @@ pub struct Table {
 
 impl Table {
     pub fn new(name: &str, bytes: usize) -> Self {
-        Self { name: name.into(), bytes, rows: Vec::new() }
+        Self {
+            name: name.into(),
+            bytes,
+            rows: Vec::new(),
+        }
     }
 
     pub fn time(&mut self, label: &str, run: impl FnOnce()) {
@@ -58,8 +62,11 @@ impl Table {
         let gib = self.bytes as f64 / (1u64 << 30) as f64;
         println!("\n## {} ({} MiB)\n", self.name, self.bytes >> 20);
         print!("| subject | median s | GiB/s | GiB per CPU-s |");
-        let against: Vec<&str> =
-            against.iter().copied().filter(|a| self.rows.iter().any(|(l, _)| l == a)).collect();
+        let against: Vec<&str> = against
+            .iter()
+            .copied()
+            .filter(|a| self.rows.iter().any(|(l, _)| l == a))
+            .collect();
         for a in &against {
             print!(" speed over {a} (range) |");
         }
@@ -73,11 +80,17 @@ impl Table {
             let cpu = cpu.map_or("-".into(), |c| format!("{c:.2}"));
             print!("| {label} | {wall:.4} | {:.2} | {cpu} |", gib / wall);
             for a in &against {
-                let ratios: Vec<f64> =
-                    by_name[a].iter().zip(times).map(|(p, own)| p.0 / own.0).collect();
+                let ratios: Vec<f64> = by_name[a]
+                    .iter()
+                    .zip(times)
+                    .map(|(p, own)| p.0 / own.0)
+                    .collect();
                 let low = ratios.iter().copied().fold(f64::MAX, f64::min);
                 let high = ratios.iter().copied().fold(0.0, f64::max);
-                print!(" {:.2} ({low:.2} to {high:.2}) |", median(ratios.iter().copied()));
+                print!(
+                    " {:.2} ({low:.2} to {high:.2}) |",
+                    median(ratios.iter().copied())
+                );
             }
             println!();
         }
@@ -88,5 +101,9 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut v: Vec<f64> = values.collect();
     v.sort_by(f64::total_cmp);
     let mid = v.len() / 2;
-    if v.len() % 2 == 1 { v[mid] } else { (v[mid - 1] + v[mid]) / 2.0 }
+    if v.len() % 2 == 1 {
+        v[mid]
+    } else {
+        (v[mid - 1] + v[mid]) / 2.0
+    }
 }
