@@ -4,6 +4,7 @@
 //! interpreter with mlx-lm. Every comparison alternates its subjects for ten rounds in one
 //! process and reports medians and the median of the rounds' ratios.
 
+mod bounds;
 mod mlx;
 mod ours;
 mod peers;
@@ -86,6 +87,10 @@ fn writes(
                 "cacache write, syncfs",
                 Box::new(|| peers::cacache_write(&at("cacache"), &cache)),
             ),
+            (
+                "plain write + fdatasync",
+                Box::new(|| bounds::write(&at("plain"), &cache)),
+            ),
         ];
         let n = subjects.len();
         let mut subjects: Vec<_> = subjects.into_iter().map(Some).collect();
@@ -131,7 +136,7 @@ fn reads(rounds: usize, folder: &std::path::Path, python: &mut Option<mlx::Mlx>)
         ours::Reader::new(&at("put"), &cache, 2),
     ];
     for round in 0..rounds {
-        let order = [0, 1, 2, 3, 4, 5];
+        let order = [0, 1, 2, 3, 4, 5, 6];
         for i in 0..order.len() {
             match (i + round) % order.len() {
                 0 => table.time("seeds", || seeds::read(&at("seeds"), &cache, &mut memory)),
@@ -143,6 +148,7 @@ fn reads(rounds: usize, folder: &std::path::Path, python: &mut Option<mlx::Mlx>)
                 4 => table.time("cacache read", || {
                     peers::cacache_read(&at("cacache"), &cache)
                 }),
+                5 => table.time("BLAKE3 alone, 1 thread", || bounds::hash(&cache)),
                 _ => table.time("memcpy", || cache.memcpy(&mut memory)),
             }
         }
