@@ -64,6 +64,9 @@ impl Inner {
                     limit: self.options.limit,
                 });
             }
+            if self.shrink_deferred(writing)? {
+                continue;
+            }
             // A little more than needed, so that a full store is not evicted from at every put.
             let excess = (after - limit).saturating_add(limit / 64);
             let victims = self.victims(excess);
@@ -84,6 +87,20 @@ impl Inner {
                 return Err(error);
             }
         }
+    }
+
+    /// Tries again to shrink packs that were being read; whether one was shrunk.
+    fn shrink_deferred(&self, writing: &mut Writing<'_>) -> Result<bool> {
+        let deferred = std::mem::take(&mut self.index.write().deferred);
+        let used = self.index.read().used();
+        for id in &deferred {
+            let commit = self.index.read().commits.get(id).cloned();
+            if let Some(commit) = commit {
+                writing.begin_change()?;
+                self.shrink_pack(&commit)?;
+            }
+        }
+        Ok(self.index.read().used() < used)
     }
 
     /// Records to lose until so many bytes are gone, in the policy's order. They are taken out
@@ -282,6 +299,7 @@ impl Inner {
         };
         if !file.try_lock(true).map_err(Error::io("lock", &name))? {
             add(&self.counters.deferred, 1);
+            self.index.write().deferred.insert(commit.manifest.id);
             tracing::debug!(
                 file = name,
                 "somebody reads a pack; its dead bytes stay for now"

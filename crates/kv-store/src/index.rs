@@ -87,6 +87,8 @@ pub(crate) struct Index {
     references: HashMap<Address, u32>,
     /// Records found damaged, by manifest: not found, and removed by the next writer.
     condemned: HashSet<([u8; 16], Key)>,
+    /// Commits whose packs somebody was reading when they were to be shrunk.
+    pub(crate) deferred: HashSet<[u8; 16]>,
     /// Foreign files by name; the bytes of their packs are included.
     pub(crate) foreign: BTreeMap<String, Foreign>,
     /// Bytes beside the store's own folder.

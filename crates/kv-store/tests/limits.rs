@@ -158,6 +158,44 @@ fn snapshots_go_whole_and_shared_blocks_stay() {
 }
 
 #[test]
+fn a_pack_that_is_read_is_shrunk_later() {
+    use prefill_kv_store::vfs::{MemoryVfs, Vfs};
+    let vfs = MemoryVfs::new();
+    let shared = std::sync::Arc::new(vfs.clone());
+    let store = Store::with_vfs(shared, limited(480_000), false).unwrap();
+    let data = [noise(1, LEN), noise(2, LEN)];
+    let mut batch = Batch::new();
+    for (n, data) in (1..).zip(&data) {
+        let view = View::contiguous(data, DType::U8, &[LEN]).unwrap();
+        batch.push(Record::new(key(n), Kind::Rows).tensor("x", view));
+    }
+    store.put(&space(), &batch).unwrap();
+    let used = store.stats().used_bytes;
+    let pack = vfs
+        .list()
+        .unwrap()
+        .into_iter()
+        .find(|n| n.len() == 37)
+        .unwrap();
+    // Somebody reads the pack, perhaps in another process.
+    let reading = vfs.open(&pack, false).unwrap();
+    assert!(reading.try_lock(false).unwrap());
+    store.remove(&space(), &[key(1)]).unwrap();
+    assert!(!check_noise(&store, 1) && check_noise(&store, 2));
+    assert_eq!(store.stats().deferred, 1);
+    assert!(
+        store.stats().used_bytes + 1000 > used,
+        "its bytes are still there, and counted"
+    );
+    drop(reading);
+    // The next writer that needs the room takes it before it evicts anything.
+    put_noise(&store, 3, LEN).unwrap();
+    put_noise(&store, 4, LEN).unwrap();
+    assert!([2, 3, 4].iter().all(|&n| check_noise(&store, n)));
+    assert_eq!(store.stats().evicted, 0);
+}
+
+#[test]
 fn the_free_floor_is_left() {
     let folder = tempfile::tempdir().unwrap();
     let floor = Options {
