@@ -276,3 +276,76 @@ fn the_power_may_fail_at_any_call() {
         }
     }
 }
+
+#[test]
+fn eviction_may_fail_at_any_call() {
+    const LIMIT: u64 = 330_000;
+    let tight = || Options {
+        limit: LIMIT,
+        threads: 1,
+        ..options()
+    };
+    // Packs of two records, so that eviction rewrites manifests and punches holes.
+    let put_two = |store: &Store, n: u64| {
+        let data = [noise(n, LEN), noise(n + 1, LEN)];
+        let mut batch = Batch::new();
+        for (i, data) in (n..).zip(&data) {
+            let view = View::contiguous(data, DType::U8, &[LEN])?;
+            batch.push(Record::new(key(i), Kind::Rows).tensor("x", view));
+        }
+        store.put(&space(), &batch).map(drop)
+    };
+    let play = |hook: Hook| {
+        let inner = MemoryVfs::new();
+        let vfs = Arc::new(Hooked {
+            inner: inner.clone(),
+            hook,
+            longest_write: usize::MAX,
+        });
+        if let Ok(store) = Store::with_vfs(vfs, tight(), false) {
+            for n in (0..12).step_by(2) {
+                // A failed put is given up; the store must go on with the next.
+                let _ = put_two(&store, n);
+                check_noise(&store, n / 2);
+            }
+        }
+        inner
+    };
+    let calls = Arc::new(AtomicU64::new(0));
+    let counter = calls.clone();
+    play(Arc::new(move |_| {
+        counter.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }));
+    for at in 0..calls.load(Ordering::Relaxed) {
+        for dead in [false, true] {
+            let counter = AtomicU64::new(0);
+            let inner = play(Arc::new(move |_| {
+                let now = counter.fetch_add(1, Ordering::Relaxed);
+                let fails = now == at || dead && now > at;
+                if fails {
+                    Err(io::ErrorKind::Other.into())
+                } else {
+                    Ok(())
+                }
+            }));
+            let context = format!("call {at}, dead: {dead}");
+            let store = Store::with_vfs(Arc::new(inner), tight(), false).unwrap();
+            for n in 0..12 {
+                check_noise(&store, n);
+            }
+            put_two(&store, 100).unwrap_or_else(|e| panic!("{context}: {e}"));
+            assert!(
+                check_noise(&store, 100) && check_noise(&store, 101),
+                "{context}"
+            );
+            let stats = store.stats();
+            assert!(stats.used_bytes <= LIMIT, "{context}: {stats:?}");
+            assert_eq!(stats.foreign_files, 0, "{context}");
+            assert!(
+                store.verify(&mut |_, _| true).unwrap().is_sound(),
+                "{context}"
+            );
+        }
+    }
+}
