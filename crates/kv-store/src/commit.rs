@@ -11,6 +11,7 @@ use crate::batch::{Address, Batch, Namespace};
 use crate::format::{Entry, ExtentLayout, Hash, MAX_MANIFEST, Manifest};
 use crate::index::Commit;
 use crate::lock::Writing;
+use crate::new_files::{NewFiles, random_id};
 use crate::pack::{Extent, process};
 use crate::refresh::{FileKind, file_name, stat};
 use crate::stats::{PutReport, add, add_micros};
@@ -300,65 +301,4 @@ impl Inner {
             pack,
         ))
     }
-}
-
-/// Removes the files of a commit that fails. Where even that fails the next writer does it.
-struct NewFiles<'a> {
-    inner: &'a Inner,
-    id: [u8; 16],
-    keep: bool,
-}
-
-impl<'a> NewFiles<'a> {
-    const fn of(inner: &'a Inner, id: [u8; 16]) -> Self {
-        Self {
-            inner,
-            id,
-            keep: false,
-        }
-    }
-
-    fn keep(mut self) {
-        self.keep = true;
-    }
-}
-
-impl Drop for NewFiles<'_> {
-    fn drop(&mut self) {
-        if self.keep {
-            return;
-        }
-        // The manifest first: without it the pack is garbage, not the other way round.
-        for kind in [FileKind::Commit, FileKind::Temporary, FileKind::Pack] {
-            let name = file_name(&self.id, kind);
-            if let Err(error) = self.inner.vfs.remove(&name)
-                && error.kind() != io::ErrorKind::NotFound
-            {
-                tracing::warn!(file = name, %error, "could not remove a failed write");
-            }
-        }
-        self.inner.seen.store(crate::refresh::UNSETTLED, Relaxed);
-    }
-}
-
-/// An id that no other commit has: the standard library's hash seeds are random for each
-/// process, and the time and a counter tell the commits of one process apart.
-pub(crate) fn random_id() -> [u8; 16] {
-    use std::hash::{BuildHasher, RandomState};
-    use std::sync::atomic::AtomicU64;
-    static COUNTER: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default()
-        .as_nanos();
-    let mut hasher = blake3::Hasher::new();
-    for _ in 0..2 {
-        hasher.update(&RandomState::new().hash_one(now).to_le_bytes());
-    }
-    hasher.update(&now.to_le_bytes());
-    hasher.update(&std::process::id().to_le_bytes());
-    hasher.update(&COUNTER.fetch_add(1, Relaxed).to_le_bytes());
-    let mut id = [0; 16];
-    id.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
-    id
 }

@@ -72,24 +72,28 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod attempt;
 mod batch;
 mod commit;
 mod copy;
 mod dtype;
 mod error;
-mod evict;
 mod fetch;
 mod format;
 mod index;
 mod key;
 mod layout;
 mod lock;
+mod new_files;
 mod options;
 mod pack;
 mod pins;
+mod place;
 mod read;
 mod refresh;
+mod remove;
 mod retention;
+mod room;
 mod runs;
 mod snapshot;
 mod stats;

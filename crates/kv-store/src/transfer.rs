@@ -5,11 +5,12 @@ use std::io::{self, Read, Write};
 
 use crate::admin::Progress;
 use crate::batch::{Address, Namespace};
-use crate::commit::{Draft, random_id};
+use crate::commit::Draft;
 use crate::fetch::{Span, fetch};
 use crate::format::{Entry, ExportHeader, ExtentLayout, Manifest, SnapshotTable};
 use crate::index::{Index, Location};
 use crate::lock::Writing;
+use crate::new_files::random_id;
 use crate::pins::Pins;
 use crate::snapshot::content_key;
 use crate::stats::PutReport;
