@@ -7,14 +7,17 @@
 //!
 //! - [`Budget`]: a byte limit over keys of any type. It asks its policy and yields the victims.
 //! - [`Policy`]: the trait of eviction policies, over [`Meta`] and the [`Ledger`].
+//! - [`Adaptive`]: learns what is used again and when. The one to take when in doubt.
 //! - [`Lru`]: least recently used, O(1).
 //! - [`GreedyDual`]: cost per byte, frequency and age, O(log n).
+//! - [`Arc`], [`S3Fifo`], [`WTinyLfu`]: the policies that `Adaptive` is measured against.
+//! - [`replay`]: replays traces against policies, and makes small ones.
 //! - [`Refusal`] and [`Counters`]: why something was not taken, and what happened so far.
 //!
 //! ```
-//! use prefill_retention::{Budget, GreedyDual, NewEntry};
+//! use prefill_retention::{Adaptive, Budget, NewEntry};
 //!
-//! let mut budget = Budget::new(1 << 20, GreedyDual::size());
+//! let mut budget = Budget::new(1 << 20, Adaptive::default());
 //! for block in 0..10_u64 {
 //!     // 256 tokens of prefill lost if evicted; 200 kB each, so five fit.
 //!     for victim in budget.insert(block, NewEntry::new(200_000, 256.0))? {
@@ -32,17 +35,21 @@
 mod budget;
 mod counters;
 mod entry;
+mod ghosts;
 mod heap;
 mod ledger;
 mod policies;
 mod policy;
 mod queues;
 mod refusal;
+pub mod replay;
+mod reuse;
+mod sketch;
 
 pub use budget::{Budget, Evicted, Evictions, NewEntry};
 pub use counters::{Counters, Tally};
 pub use entry::{EntryId, Meta, finite_cost};
 pub use ledger::Ledger;
-pub use policies::{GreedyDual, Lru};
+pub use policies::{Adaptive, Arc, GreedyDual, Lru, S3Fifo, WTinyLfu};
 pub use policy::{Policy, Removal};
 pub use refusal::{Refusal, Result};

@@ -17,9 +17,17 @@ use crate::queues::Queues;
 /// assert_eq!(budget.insert("c", NewEntry::new(1, 1.0))?[0].key, "b");
 /// # Ok::<(), prefill_retention::Refusal>(())
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Lru {
-    queue: Queues<1>,
+    queue: Queues,
+}
+
+impl Default for Lru {
+    fn default() -> Self {
+        Self {
+            queue: Queues::new(1),
+        }
+    }
 }
 
 impl Policy for Lru {
@@ -28,11 +36,11 @@ impl Policy for Lru {
     }
 
     fn insert(&mut self, id: EntryId, meta: &Meta) {
-        self.queue.push(0, id, meta.bytes);
+        self.queue.push_at(0, id, meta.bytes, meta.last_used);
     }
 
     fn access(&mut self, id: EntryId, meta: &Meta) {
-        self.queue.push(0, id, meta.bytes);
+        self.queue.push_at(0, id, meta.bytes, meta.last_used);
     }
 
     fn update(&mut self, id: EntryId, meta: &Meta) {

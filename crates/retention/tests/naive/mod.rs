@@ -1,6 +1,10 @@
 //! The plainest possible budget: a vector that is searched for everything.
 
+mod rules;
+
 use std::collections::BTreeMap;
+
+pub(crate) use rules::{NaiveArc, NaiveGreedyDual, NaiveLru, NaiveS3Fifo, NaiveWTinyLfu};
 
 /// An entry of the model.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,29 +20,40 @@ pub(crate) struct Entry {
 
 /// A policy of the model: rules over all entries, without clever structures.
 pub(crate) trait Rules {
+    fn limit(&mut self, _limit: u64) {}
+    /// An entry of this key and size is about to be inserted.
+    fn newcomer(&mut self, _key: u8, _bytes: u64) {}
+    /// The entry was inserted (`uses` is 1) or used.
     fn touched(&mut self, entry: &Entry);
     fn updated(&mut self, _entry: &Entry) {}
     fn left(&mut self, _entry: &Entry, _evicted: bool) {}
-    /// Chooses one of `candidates`, which is not empty.
-    fn choose(&mut self, candidates: &[Entry]) -> u8;
+    /// Chooses one of `candidates`; asked even when there is none.
+    fn choose(&mut self, candidates: &[Entry]) -> Option<u8>;
 }
 
 #[derive(Debug)]
 pub(crate) struct Naive<R> {
     pub(crate) rules: R,
-    pub(crate) limit: u64,
+    limit: u64,
     pub(crate) entries: Vec<Entry>,
     clock: u64,
 }
 
 impl<R: Rules> Naive<R> {
     pub(crate) fn new(limit: u64, rules: R) -> Self {
-        Self {
+        let mut model = Self {
             rules,
             limit,
             entries: Vec::new(),
             clock: 0,
-        }
+        };
+        model.set_limit(limit);
+        model
+    }
+
+    pub(crate) fn set_limit(&mut self, limit: u64) {
+        self.limit = limit;
+        self.rules.limit(limit);
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -85,6 +100,9 @@ impl<R: Rules> Naive<R> {
         let guarded = parent_index.flatten();
         guarded.inspect(|index| self.entries[*index].pins += 1);
         let fits = self.held() + bytes <= self.limit;
+        if fits {
+            self.rules.newcomer(key, bytes);
+        }
         let mut victims = Vec::new();
         while fits && self.used() + bytes > self.limit {
             victims.push(self.evict().expect("what is not held can be evicted"));
@@ -168,10 +186,7 @@ impl<R: Rules> Naive<R> {
 
     pub(crate) fn evict(&mut self) -> Option<u8> {
         let candidates = self.evictable();
-        if candidates.is_empty() {
-            return None;
-        }
-        let key = self.rules.choose(&candidates);
+        let key = self.rules.choose(&candidates)?;
         let index = self.index(key)?;
         let entry = self.entries.remove(index);
         self.rules.left(&entry, true);
@@ -181,72 +196,5 @@ impl<R: Rules> Naive<R> {
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock - 1
-    }
-}
-
-/// Least recently used.
-#[derive(Debug, Default)]
-pub(crate) struct NaiveLru;
-
-impl Rules for NaiveLru {
-    fn touched(&mut self, _: &Entry) {}
-    fn choose(&mut self, candidates: &[Entry]) -> u8 {
-        candidates
-            .iter()
-            .min_by_key(|entry| entry.last_used)
-            .expect("not empty")
-            .key
-    }
-}
-
-/// The `CostSizeRetention` of prefill's predecessor, frequency capped, over all entries each time.
-#[derive(Debug)]
-pub(crate) struct NaiveGreedyDual {
-    pub(crate) max_frequency: u32,
-    pub(crate) age: f64,
-    pub(crate) base: BTreeMap<u8, f64>,
-}
-
-impl NaiveGreedyDual {
-    pub(crate) fn new(max_frequency: u32) -> Self {
-        Self {
-            max_frequency,
-            age: 0.0,
-            base: BTreeMap::new(),
-        }
-    }
-
-    fn priority(&self, entry: &Entry) -> f64 {
-        let cost = if entry.cost > 0.0 {
-            entry.cost.min(f64::MAX)
-        } else {
-            0.0
-        };
-        let frequency = f64::from(entry.uses.min(self.max_frequency));
-        (self.base[&entry.key] + cost * frequency / entry.bytes.max(1) as f64).min(f64::MAX)
-    }
-}
-
-impl Rules for NaiveGreedyDual {
-    fn touched(&mut self, entry: &Entry) {
-        self.base.insert(entry.key, self.age);
-    }
-
-    fn left(&mut self, entry: &Entry, evicted: bool) {
-        if evicted {
-            self.age = self.age.max(self.priority(entry));
-        }
-    }
-
-    fn choose(&mut self, candidates: &[Entry]) -> u8 {
-        let least = candidates.iter().reduce(|a, b| {
-            let (x, y) = (self.priority(a), self.priority(b));
-            if x < y || (x.total_cmp(&y).is_eq() && a.last_used < b.last_used) {
-                a
-            } else {
-                b
-            }
-        });
-        least.expect("not empty").key
     }
 }
