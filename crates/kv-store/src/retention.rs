@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use prefill_retention::{Budget, Lru, NewEntry};
+use prefill_retention::{Adaptive, Budget, NewEntry};
 
 use crate::batch::Address;
 
@@ -11,7 +11,7 @@ use crate::batch::Address;
 /// without limit only says who is next. A parent is never a victim while a child of it is here.
 #[derive(Debug)]
 pub(crate) struct Residents {
-    budget: Budget<Address, Lru>,
+    budget: Budget<Address, Adaptive>,
     /// The parents of the entries, here or not.
     parents: HashMap<Address, Address>,
 }
@@ -19,7 +19,7 @@ pub(crate) struct Residents {
 impl Default for Residents {
     fn default() -> Self {
         Self {
-            budget: Budget::new(u64::MAX, Lru::default()),
+            budget: Budget::new(u64::MAX, Adaptive::default()),
             parents: HashMap::new(),
         }
     }
@@ -61,6 +61,7 @@ impl Residents {
         }
     }
 
+    /// Notes that a record was asked for. The policy learns from those that are gone too.
     pub(crate) fn access(&mut self, address: &Address) {
         self.budget.access(address);
     }

@@ -197,7 +197,10 @@ impl Inner {
         if found.is_none() && self.refresh_if_changed().unwrap_or(false) {
             found = find();
         }
-        found.ok_or_else(|| self.miss(address.key, Miss::Absent))
+        found.ok_or_else(|| {
+            self.index.read().residents.lock().access(&address);
+            self.miss(address.key, Miss::Absent)
+        })
     }
 
     /// Counts a miss.
