@@ -161,7 +161,7 @@ impl Inner {
         &self,
         namespace: &Namespace,
         drafts: Vec<Draft<'a>>,
-    ) -> Result<(Manifest, Vec<(Extent<'a>, bool)>)> {
+    ) -> Result<(Manifest, Vec<Extent<'a>>)> {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
@@ -192,15 +192,13 @@ impl Inner {
                 metadata: draft.metadata.into(),
             });
             let layout = manifest.layouts[layout as usize].clone();
-            extents.push((
-                Extent {
-                    layout,
-                    views: draft.views,
-                    offset,
-                    len,
-                },
+            extents.push(Extent {
+                layout,
+                views: draft.views,
+                offset,
+                len,
                 hashed,
-            ));
+            });
         }
         Ok((manifest, extents))
     }
@@ -208,7 +206,7 @@ impl Inner {
     fn write_pack(
         &self,
         manifest: &mut Manifest,
-        extents: &[(Extent<'_>, bool)],
+        extents: &[Extent<'_>],
         sync: &mut Duration,
         report: &mut PutReport,
     ) -> Result<()> {

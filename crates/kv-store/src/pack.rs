@@ -30,6 +30,8 @@ pub(crate) struct Extent<'a> {
     pub(crate) views: Vec<View<'a>>,
     pub(crate) offset: u64,
     pub(crate) len: u64,
+    /// Whether the hashes of its pieces are known already.
+    pub(crate) hashed: bool,
 }
 
 /// What became of the extents.
@@ -44,7 +46,7 @@ pub(crate) struct Packed {
 /// Hashes the pieces of the extents, but for those whose hashes are known, and writes them all
 /// if there is a file.
 pub(crate) fn process(
-    extents: &[(Extent<'_>, bool)],
+    extents: &[Extent<'_>],
     piece: usize,
     file: Option<&dyn VfsFile>,
     threads: usize,
@@ -53,9 +55,9 @@ pub(crate) fn process(
     let work: Vec<(usize, usize)> = extents
         .iter()
         .enumerate()
-        .flat_map(|(e, (extent, _))| (0..count(extent)).map(move |p| (e, p)))
+        .flat_map(|(e, extent)| (0..count(extent)).map(move |p| (e, p)))
         .collect();
-    let total: u64 = extents.iter().map(|(e, _)| e.len).sum();
+    let total: u64 = extents.iter().map(|e| e.len).sum();
     let threads = threads
         .min((total / WORTH_A_THREAD) as usize + 1)
         .min(work.len().max(1));
@@ -78,8 +80,7 @@ pub(crate) fn process(
         while let Some(&(e, p)) = work.get(next.fetch_add(1, Relaxed))
             && !failed.load(Relaxed)
         {
-            let (extent, hashed) = &extents[e];
-            match worker.piece(extent, p, !hashed) {
+            match worker.piece(&extents[e], p) {
                 Ok(Some(sum)) => worker.sums.push((e, p, sum)),
                 Ok(None) => {}
                 Err(error) => {
@@ -118,7 +119,7 @@ pub(crate) fn process(
     packed.pieces.extend(
         extents
             .iter()
-            .map(|(e, hashed)| (!hashed).then(|| vec![[0; 32]; count(e)])),
+            .map(|e| (!e.hashed).then(|| vec![[0; 32]; count(e)])),
     );
     for worker in results {
         let worker = worker?;
@@ -166,13 +167,13 @@ struct Worker<'w, 'f> {
 }
 
 impl Worker<'_, '_> {
-    fn piece(&mut self, extent: &Extent<'_>, p: usize, hash: bool) -> io::Result<Option<Hash>> {
+    fn piece(&mut self, extent: &Extent<'_>, p: usize) -> io::Result<Option<Hash>> {
         let start = p * self.piece;
         let range = start..(start + self.piece).min(extent.len as usize);
         let needed = self.pack_short_runs(extent, &range);
         let mut slices = Vec::new();
         gather_slices(extent, &range, &self.scratch[..needed], &mut slices);
-        let sum = hash.then(|| {
+        let sum = (!extent.hashed).then(|| {
             let mut hasher = blake3::Hasher::new();
             for slice in &slices {
                 hasher.update(slice);

@@ -140,15 +140,13 @@ impl<'a> Plan<'a> {
                     .collect::<Result<Vec<_>>>()?;
                 let layout = ExtentLayout::place(views.iter().map(|v| ("", v.dtype(), v.shape())))?;
                 let len = shape.extent_len(layout.payload);
-                extents.push((
-                    Extent {
-                        layout: Arc::new(layout),
-                        views,
-                        offset: 0,
-                        len,
-                    },
-                    false,
-                ));
+                extents.push(Extent {
+                    layout: Arc::new(layout),
+                    views,
+                    offset: 0,
+                    len,
+                    hashed: false,
+                });
                 places.push((index, first, end - first));
                 first = end;
             }
@@ -160,7 +158,7 @@ impl<'a> Plan<'a> {
         report.peak_scratch_bytes = report.peak_scratch_bytes.max(hashed.scratch);
         add(&inner.counters.bytes_copied, hashed.copied);
         let mut fresh = Vec::with_capacity(extents.len());
-        for (((extent, _), pieces), (group, first, rows)) in
+        for ((extent, pieces), (group, first, rows)) in
             extents.into_iter().zip(hashed.pieces).zip(places)
         {
             let pieces = pieces.unwrap_or_default();
