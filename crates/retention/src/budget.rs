@@ -6,88 +6,10 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 
 use crate::counters::Counters;
-use crate::entry::{EntryId, Meta};
+use crate::entry::{EntryId, Evicted, Meta, NewEntry};
 use crate::ledger::Ledger;
 use crate::policy::{Policy, Removal};
 use crate::refusal::{Refusal, Result};
-
-/// What a new entry is.
-///
-/// ```
-/// use prefill_retention::NewEntry;
-///
-/// let root: NewEntry<u32> = NewEntry::new(4096, 256.0);
-/// let child = NewEntry::new(4096, 256.0).child_of(&7).pinned();
-/// assert_eq!((root.parent, child.parent), (None, Some(&7)));
-/// ```
-#[derive(Debug, PartialEq)]
-#[non_exhaustive]
-pub struct NewEntry<'a, K> {
-    /// Bytes that it takes of the budget.
-    pub bytes: u64,
-    /// What losing it costs, see [`Meta::cost`]. Any number: it is made finite.
-    pub cost: f64,
-    /// The entry that it is useless without.
-    pub parent: Option<&'a K>,
-    /// Number of uses that it starts with, 1 by default; more for an entry of a store that is
-    /// opened again.
-    pub uses: u32,
-    /// Whether it starts with a pin, because it is in use or its write is pending.
-    pub pinned: bool,
-}
-
-impl<'a, K> NewEntry<'a, K> {
-    /// An entry of `bytes` bytes whose loss costs `cost`, without parent.
-    #[must_use]
-    pub fn new(bytes: u64, cost: f64) -> Self {
-        Self {
-            bytes,
-            cost,
-            parent: None,
-            uses: 1,
-            pinned: false,
-        }
-    }
-
-    /// Sets the parent.
-    #[must_use]
-    pub fn child_of(mut self, parent: &'a K) -> Self {
-        self.parent = Some(parent);
-        self
-    }
-
-    /// Sets the number of uses so far; 0 counts as 1.
-    #[must_use]
-    pub fn used(mut self, uses: u32) -> Self {
-        self.uses = uses.max(1);
-        self
-    }
-
-    /// Gives it a pin from the start.
-    #[must_use]
-    pub fn pinned(mut self) -> Self {
-        self.pinned = true;
-        self
-    }
-}
-
-// Derived, these would ask the same of `K`, of which there is only a reference.
-impl<K> Clone for NewEntry<'_, K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<K> Copy for NewEntry<'_, K> {}
-
-/// An entry that left, and that its owner must drop.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Evicted<K> {
-    /// Its key.
-    pub key: K,
-    /// What was known about it.
-    pub meta: Meta,
-}
 
 /// Keeps entries of keys `K` within a number of bytes, evicting by the policy `P`.
 ///
@@ -354,6 +276,12 @@ impl<K: Hash + Eq, P: Policy> Budget<K, P> {
         }
         if bytes > limit {
             return Err(Refusal::TooLarge { bytes, limit });
+        }
+        // Slots are numbered by 32 bits, of which one number is "none".
+        if self.ledger.len() >= u32::MAX as usize {
+            return Err(Refusal::TooManyEntries {
+                entries: self.ledger.len(),
+            });
         }
         let parent = match parent {
             None => None,

@@ -32,6 +32,10 @@
 //! The crate holds no data and knows no tensors, storage, clocks or threads. A [`Budget`] is
 //! not shared between threads by itself: put it behind the lock of the cache that it serves.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct ReadmeExamples;
+
 mod budget;
 mod counters;
 mod entry;
@@ -46,9 +50,9 @@ pub mod replay;
 mod reuse;
 mod sketch;
 
-pub use budget::{Budget, Evicted, Evictions, NewEntry};
+pub use budget::{Budget, Evictions};
 pub use counters::{Counters, Tally};
-pub use entry::{EntryId, Meta, finite_cost};
+pub use entry::{EntryId, Evicted, Meta, NewEntry, finite_cost};
 pub use ledger::Ledger;
 pub use policies::{Adaptive, Arc, GreedyDual, Lru, S3Fifo, WTinyLfu};
 pub use policy::{Policy, Removal};

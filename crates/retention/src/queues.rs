@@ -198,6 +198,11 @@ impl Queues {
         self.node(id).map(|node| usize::from(node.queue))
     }
 
+    /// Number of slots that ever had an entry.
+    pub(crate) fn slots(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// Bytes of all entries of `queue`, those set aside too.
     pub(crate) fn bytes(&self, queue: usize) -> u64 {
         self.ends[queue].bytes

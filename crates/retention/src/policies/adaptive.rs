@@ -17,10 +17,10 @@ use crate::reuse::{AGES, CLASSES, ReuseModel, age_bin};
 /// one-shot prompts newcomers make room for each other; and where conversations return after a
 /// minute, some are kept for that minute rather than all of them for half of it.
 ///
-/// Until it has seen a few dozen operations it is LRU. Insertion and access take O(1)
-/// amortised, a victim O(occupied classes), some hundreds at most. Memory: 16 bytes of
-/// counters an entry, rounded up to a power of two, and at most 5 MB for the sample, beside
-/// the 56 bytes of an entry's place in the queues.
+/// Until it has seen a few dozen operations it is LRU; in its first some thousand it can serve
+/// less than LRU does. Insertion and access take O(1), a victim O(occupied classes and ages),
+/// some hundreds at most, amortised. Memory beside the budget's own: 48 bytes an entry, above
+/// 16,384 entries also 32 to 64 bytes of counters for each, and at most 8 MB for the sample.
 ///
 /// ```
 /// use prefill_retention::replay::{blocks, synthetic};
@@ -58,9 +58,8 @@ impl Default for Adaptive {
 impl Adaptive {
     /// Refuses newcomers that are worth less than `ratio` of what they would displace, as
     /// [`Refusal::OneShot`](crate::Refusal::OneShot). 0, the default, refuses nothing. 0.5
-    /// saves a disk most of its writes where the cache is small, at a price in hits that
-    /// depends on the load (docs/performance/retention.md); from 1 on, nothing new gets a
-    /// chance. A ratio that is not a number counts as 0.
+    /// spares a disk a part of its writes, at a price in hits that depends on the load; from 1
+    /// on, little that is new gets a chance. A ratio that is not a number counts as 0.
     #[must_use]
     pub fn refusing_below(mut self, ratio: f64) -> Self {
         self.admission = ratio.max(0.0);

@@ -51,7 +51,7 @@ impl Arc {
         for side in [ONCE, OFTEN] {
             let (own, other) = (self.ghosts[side].bytes(), self.ghosts[1 - side].bytes());
             if self.ghosts[side].remove(newcomer.hash) {
-                let ratio = (other / own.max(1)).max(1);
+                let ratio = u64::try_from(other / own.max(1)).unwrap_or(u64::MAX).max(1);
                 let step = newcomer.bytes.saturating_mul(ratio);
                 self.target = match side {
                     ONCE => self.target.saturating_add(step).min(self.limit),
@@ -103,13 +103,12 @@ impl Policy for Arc {
         self.queues.remove(id);
         if let (Some(queue), Removal::Evicted) = (queue, why) {
             self.ghosts[queue].push(meta.hash, meta.bytes);
-            let once = self.queues.bytes(ONCE);
-            let often = self.queues.bytes(OFTEN);
-            self.ghosts[ONCE].trim(self.limit.saturating_sub(once), usize::MAX);
-            let rest = (2 * u128::from(self.limit))
-                .saturating_sub(u128::from(once) + u128::from(often))
-                .saturating_sub(u128::from(self.ghosts[ONCE].bytes()));
-            self.ghosts[OFTEN].trim(u64::try_from(rest).unwrap_or(u64::MAX), usize::MAX);
+            let (limit, slots) = (u128::from(self.limit), self.queues.slots());
+            let once = u128::from(self.queues.bytes(ONCE));
+            let often = u128::from(self.queues.bytes(OFTEN));
+            self.ghosts[ONCE].trim(limit.saturating_sub(once), slots);
+            let taken = once + often + self.ghosts[ONCE].bytes();
+            self.ghosts[OFTEN].trim((2 * limit).saturating_sub(taken), slots);
         }
     }
 

@@ -40,7 +40,7 @@ impl Default for S3Fifo {
 impl S3Fifo {
     /// A victim from the small queue while it has more than `share` bytes. What was used there
     /// moves on, whether or not it may be evicted.
-    fn from_small(&mut self, share: u64, ledger: &Ledger) -> Option<EntryId> {
+    fn small_victim(&mut self, share: u64, ledger: &Ledger) -> Option<EntryId> {
         while share == 0 || self.queues.bytes(SMALL) > share {
             let id = self.queues.peek(SMALL)?;
             if self.frequency[id.index()] >= PROMOTED_FROM {
@@ -54,7 +54,7 @@ impl S3Fifo {
         None
     }
 
-    fn from_main(&mut self, ledger: &Ledger) -> Option<EntryId> {
+    fn main_victim(&mut self, ledger: &Ledger) -> Option<EntryId> {
         while let Some(id) = self.queues.first(MAIN, ledger) {
             match self.frequency[id.index()].checked_sub(1) {
                 None => return Some(id),
@@ -109,7 +109,8 @@ impl Policy for S3Fifo {
         self.queues.remove(id);
         if small && why == Removal::Evicted {
             self.ghosts.push(meta.hash, meta.bytes);
-            self.ghosts.trim(self.limit - self.limit / 10, usize::MAX);
+            let main = u128::from(self.limit - self.limit / 10);
+            self.ghosts.trim(main, self.queues.slots());
         }
     }
 
@@ -118,10 +119,10 @@ impl Policy for S3Fifo {
     }
 
     fn victim(&mut self, ledger: &Ledger) -> Option<EntryId> {
-        self.from_small(self.limit / 10, ledger)
-            .or_else(|| self.from_main(ledger))
+        self.small_victim(self.limit / 10, ledger)
+            .or_else(|| self.main_victim(ledger))
             // Nothing in the main queue may go: the small one is too large whatever it has.
-            .or_else(|| self.from_small(0, ledger))
-            .or_else(|| self.from_main(ledger))
+            .or_else(|| self.small_victim(0, ledger))
+            .or_else(|| self.main_victim(ledger))
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use super::{Outcome, Request, covered, tokens_of};
-use crate::budget::{Budget, NewEntry};
+use crate::budget::Budget;
+use crate::entry::NewEntry;
 use crate::policy::Policy;
 
 /// How many bytes a whole prompt takes, in units of one token's bytes over all layers.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
-/// Keys that are followed at most; 64 bytes each.
+/// Keys that are followed at most.
 const LIMIT: usize = 1 << 16;
 /// Keys that are followed are to be so many times the entries, so that they are followed far
 /// beyond their eviction; with more entries, a sample of the keys is.

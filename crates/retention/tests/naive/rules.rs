@@ -178,7 +178,7 @@ impl NaiveS3Fifo {
 }
 
 impl NaiveS3Fifo {
-    fn from_small(&mut self, share: u64, candidates: &[Entry]) -> Option<u8> {
+    fn small_victim(&mut self, share: u64, candidates: &[Entry]) -> Option<u8> {
         for key in self.lists[0].clone() {
             if share > 0 && sum(&self.lists[0], &self.bytes) <= share {
                 break;
@@ -192,7 +192,7 @@ impl NaiveS3Fifo {
         None
     }
 
-    fn from_main(&mut self, candidates: &[Entry]) -> Option<u8> {
+    fn main_victim(&mut self, candidates: &[Entry]) -> Option<u8> {
         while let Some(key) = first(&self.lists[1], candidates) {
             match self.frequency[&key] {
                 0 => return Some(key),
@@ -233,10 +233,10 @@ impl Rules for NaiveS3Fifo {
     }
 
     fn choose(&mut self, candidates: &[Entry]) -> Option<u8> {
-        self.from_small(self.limit / 10, candidates)
-            .or_else(|| self.from_main(candidates))
-            .or_else(|| self.from_small(0, candidates))
-            .or_else(|| self.from_main(candidates))
+        self.small_victim(self.limit / 10, candidates)
+            .or_else(|| self.main_victim(candidates))
+            .or_else(|| self.small_victim(0, candidates))
+            .or_else(|| self.main_victim(candidates))
     }
 }
 
