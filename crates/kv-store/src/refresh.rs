@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::thread;
 
 use crate::batch::Namespace;
-use crate::format::{MAX_MANIFEST, Manifest};
+use crate::format::{MAX_MANIFEST, Manifest, SnapshotTable};
 use crate::index::{Commit, Foreign};
-use crate::key::{parse_hex, write_hex};
+use crate::key::{Kind, parse_hex, write_hex};
 use crate::store::Inner;
 use crate::vfs::{Info, Vfs, read_file};
 use crate::{Error, Result};
@@ -257,6 +257,10 @@ fn load(vfs: &dyn Vfs, id: &[u8; 16]) -> Loaded {
                 what: "a manifest under another's name",
             }
             .into());
+        }
+        // A table that is not understood may refer to any block, as a manifest may.
+        for entry in manifest.records.iter().filter(|e| e.kind == Kind::Snapshot) {
+            SnapshotTable::decode(&entry.metadata)?;
         }
         let pack = stat(vfs, &pack)?.unwrap_or_default();
         let namespace = Namespace::from_name(manifest.namespace.clone());

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod support;
+mod targets;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -170,6 +171,31 @@ fn blocks_outlive_a_snapshot_while_something_is_not_understood() {
         before - 2,
         "nobody can need it any more"
     );
+}
+
+#[test]
+fn the_blocks_of_a_newer_snapshot_are_kept() {
+    let mut contents = small_store();
+    // A table of version 2, with a name of one byte, inside a manifest of version 1.
+    let found = contents.values_mut().find_map(|bytes| {
+        // Its name follows 24 bytes after the version.
+        let is_table = |at: &usize| {
+            let w = &bytes[*at..];
+            w[..8] == [1, 0, 0, 0, 1, 0, 0, 0] && w[24..32] == *b"s\0\0\0\0\0\0\0"
+        };
+        let at = (0..bytes.len().saturating_sub(32)).find(is_table)?;
+        bytes[at] = 2;
+        targets::reseal(bytes);
+        Some(())
+    });
+    assert!(found.is_some());
+    let (vfs, store) = open(&contents);
+    assert_eq!((store.stats().records, store.stats().foreign_files), (1, 1));
+    store.collect().unwrap();
+    put_noise(&store, 5, 1000).unwrap();
+    for (name, bytes) in &contents {
+        assert_eq!(vfs.contents().get(name), Some(bytes), "{name} was touched");
+    }
 }
 
 #[test]

@@ -127,6 +127,27 @@ fn a_full_queue_blocks_until_there_is_room() {
 }
 
 #[test]
+fn a_writer_that_never_ends_is_reported() {
+    use prefill_kv_store::vfs::{MemoryVfs, Vfs};
+    use prefill_kv_store::{Error, Options};
+    let vfs = MemoryVfs::new();
+    let guard = vfs.try_lock().unwrap().unwrap();
+    let lock_timeout = Duration::from_millis(50);
+    let options = Options {
+        lock_timeout,
+        ..options()
+    };
+    let store = Store::with_vfs(Arc::new(vfs), options, false).unwrap();
+    let error = support::put_noise(&store, 1, 1000).unwrap_err();
+    assert!(
+        matches!(error, Error::Busy { waited } if waited >= lock_timeout),
+        "{error}"
+    );
+    drop(guard);
+    support::put_noise(&store, 1, 1000).unwrap();
+}
+
+#[test]
 fn dropping_the_writer_writes_what_is_queued() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path(), options()).unwrap();
