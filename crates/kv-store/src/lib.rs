@@ -10,7 +10,8 @@
 //! - [`Layout`], [`View`] and [`ViewMut`]: tensors with signed strides over bytes, every offset
 //!   proven in bounds; [`Runs`] walks their contiguous runs.
 //! - [`Store`]: a folder (or memory) that holds [`Record`]s under [`Key`]s in [`Namespace`]s.
-//!   [`Store::put`] commits a [`Batch`]; [`Store::longest_prefix`] finds a chain;
+//!   [`Store::put`] commits a [`Batch`]; [`Store::longest_prefix`] finds a chain,
+//!   [`Store::pin`] keeps it from eviction meanwhile;
 //!   [`Store::read_into`] restores many records at once, on several threads.
 //! - [`Snapshot`]: a named set of whole tensors, for [`Store::save`] and [`Store::load`], cut into
 //!   blocks that are shared by content.
@@ -110,6 +111,7 @@ pub use error::{Error, Miss, Result};
 pub use key::{Key, Kind};
 pub use layout::{Layout, MAX_RANK};
 pub use options::Options;
+pub use pins::Pinned;
 pub use read::{OwnedRecord, Placement};
 pub use runs::Runs;
 pub use snapshot::{LoadedSnapshot, Snapshot, SnapshotInfo};

@@ -63,6 +63,8 @@ fn the_limit_holds_and_the_ledger_is_what_the_disk_says() {
     assert_eq!(again.stats().used_bytes, store.stats().used_bytes);
 }
 
+// Elsewhere a pack can't be punched, and is freed from its end or as a whole.
+#[cfg(target_os = "linux")]
 #[test]
 fn a_smaller_limit_evicts_at_the_next_write() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,6 +157,28 @@ fn snapshots_go_whole_and_shared_blocks_stay() {
         .filter(|n| store.load(&space(), &format!("s{n}")).is_ok())
         .count() as u64;
     assert_eq!(store.stats().records, 2 * left + 1);
+}
+
+#[test]
+fn what_is_pinned_stays() {
+    let store = Store::in_memory(limited(1 << 20)).unwrap();
+    for n in 0..3 {
+        put_chain(&store, n, n.checked_sub(1)).unwrap();
+    }
+    let keys = [key(0), key(1), key(2), key(3)];
+    let pinned = store.pin(&space(), &keys);
+    assert_eq!((pinned.len(), pinned.is_empty()), (3, false));
+    assert!(store.pin(&space(), &keys[3..]).is_empty());
+    for n in 10..40 {
+        put_noise(&store, n, LEN).unwrap();
+    }
+    assert_eq!(store.longest_prefix(&space(), &keys), 3);
+    // There is room for this and little else.
+    let large = put_noise(&store, 50, 880_000);
+    assert!(matches!(large, Err(Error::Full { .. })));
+    drop(pinned);
+    put_noise(&store, 50, 880_000).unwrap();
+    assert_eq!(store.longest_prefix(&space(), &keys), 0);
 }
 
 #[test]

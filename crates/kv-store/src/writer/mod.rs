@@ -3,7 +3,6 @@
 mod job;
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -142,7 +141,7 @@ struct State<O> {
     stopped: bool,
 }
 
-impl<O: AsRef<[u8]> + Send + Debug + 'static> Writer<O> {
+impl<O: AsRef<[u8]> + Send + 'static> Writer<O> {
     /// Starts the thread. Acknowledgements come on the receiver, one for each queued job.
     ///
     /// # Errors
