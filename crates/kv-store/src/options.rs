@@ -1,0 +1,39 @@
+use std::time::Duration;
+
+/// How a store is opened.
+///
+/// ```
+/// let options = prefill_kv_store::Options { limit: 64 << 30, ..Default::default() };
+/// assert_eq!(options.piece_threads(), options.threads.max(1));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The most bytes that the folder may hold, temporary and foreign files included.
+    /// Default: no limit.
+    pub limit: u64,
+    /// Bytes of the file system that are left free. Default: 1 GiB.
+    pub free_floor: u64,
+    /// Threads that hash, read and write in one operation. Default: the cores, at most 4.
+    pub threads: usize,
+    /// How long to wait for another process's writer. Default: 30 s.
+    pub lock_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limit: u64::MAX,
+            free_floor: 1 << 30,
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get().min(4)),
+            lock_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Options {
+    /// The threads that one operation uses at most: at least one.
+    #[must_use]
+    pub fn piece_threads(&self) -> usize {
+        self.threads.max(1)
+    }
+}
