@@ -18,6 +18,24 @@ extern "C" uint64_t mach_approximate_time(void) {
   return static_cast<uint64_t>(now.tv_sec) * 1000000000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// The size in bytes of the allocation that an evaluated array lies in, and where in it the
+// array begins: what a view of its memory is proven against.
+extern "C" int prefill_array_buffer(size_t* size, int64_t* offset, const mlx_array array) {
+  try {
+    const auto& found = mlx_array_get_(array);
+    if (found.data_shared_ptr() == nullptr) {
+      mlx_error("the array is not evaluated");
+      return 1;
+    }
+    *size = found.buffer_size();
+    *offset = found.offset();
+    return 0;
+  } catch (std::exception& e) {
+    mlx_error(e.what());
+    return 1;
+  }
+}
+
 namespace {
 
 template <typename T>

@@ -12,7 +12,7 @@ use crate::workspace::{cargo, root};
 
 /// Asks the bundled model about the bundled picture, and shows the right answer beside its own.
 pub(crate) fn demo() -> Result<()> {
-    native::setup(&native::Options::default())?;
+    native::ensure()?;
     let assets = root().join("assets");
     let text = fs::read_to_string(assets.join("demo/shapes.json"))?;
     let picture: Value = serde_json::from_str(&text)?;
@@ -38,7 +38,7 @@ pub(crate) fn demo() -> Result<()> {
 /// Runs every test. MLX's state is shared by a whole process, so cargo-nextest, which
 /// gives each test a process of its own, is used where it is installed.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
-    native::setup(&native::Options::default())?;
+    native::ensure()?;
     let has_nextest = cargo()
         .args(["nextest", "--version"])
         .stdout(Stdio::null())
@@ -65,7 +65,7 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
 
 /// Runs the benchmarks.
 pub(crate) fn bench(arguments: &[String]) -> Result<()> {
-    native::setup(&native::Options::default())?;
+    native::ensure()?;
     run(cargo().arg("bench").args(if arguments.is_empty() {
         vec!["--workspace".to_owned(), "--benches".to_owned()]
     } else {
@@ -75,7 +75,7 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
 
 /// Makes the goldens anew, fails if one has changed, and shows how near the engine is to each.
 pub(crate) fn parity() -> Result<()> {
-    native::setup(&native::Options::default())?;
+    native::ensure()?;
     run(Command::new(root().join("tests/reference/make.sh")).arg("check"))?;
     run(cargo()
         .args([
@@ -90,7 +90,7 @@ pub(crate) fn parity() -> Result<()> {
 
 /// Formatting, clippy and the documentation, with warnings denied.
 pub(crate) fn lint() -> Result<()> {
-    native::setup(&native::Options::default())?;
+    native::ensure()?;
     run(cargo().args(["fmt", "--all", "--check"]))?;
     run(cargo().args([
         "clippy",

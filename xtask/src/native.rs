@@ -13,7 +13,7 @@ mod mlxc;
 mod openblas;
 mod override_config;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     pub force: bool,
 }
 
-/// Prepares native MLX. Quick when nothing has changed.
+/// Prepares native MLX as asked. Quick when nothing has changed.
 pub(crate) fn setup(options: &Options) -> Result<()> {
     if !cfg!(target_os = "linux") {
         println!("setup: nothing to do here: mlx-sys builds MLX itself on this system");
@@ -48,12 +48,28 @@ pub(crate) fn setup(options: &Options) -> Result<()> {
     if options.force && native.exists() {
         fs::remove_dir_all(&native).context("could not remove the old set-up")?;
     }
-    fs::create_dir_all(&native)?;
+    prepare(&native, &mlx::Choice::asked(options.cuda)?)
+}
 
-    let mlx = mlx::prepare(&native, options.cuda)?;
+/// Prepares native MLX as the last set-up chose it, for the commands that need it.
+pub(crate) fn ensure() -> Result<()> {
+    if !cfg!(target_os = "linux") {
+        return Ok(());
+    }
+    let native = workspace::native_folder();
+    prepare(&native, &mlx::Choice::kept(&native)?)
+}
+
+fn prepare(native: &Path, choice: &mlx::Choice) -> Result<()> {
+    fs::create_dir_all(native)?;
+    let lock = File::create(native.join("lock"))?;
+    lock.lock().context("could not wait for another set-up")?;
+
+    let mlx = mlx::prepare(native, choice)?;
     let blas = openblas::put_first(&mlx)?;
-    let mlxc = mlxc::prepare(&native, &mlx)?;
-    let changed = override_config::write(&native, &mlx, &mlxc)?;
+    let mlxc = mlxc::prepare(native, &mlx)?;
+    let changed = override_config::write(native, &mlx, &mlxc)?;
+    choice.keep(native)?;
     let state = if changed { "ready" } else { "up to date" };
     println!(
         "setup: MLX {MLX_VERSION} ({}) {state}; BLAS: {blas}",

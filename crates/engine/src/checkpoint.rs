@@ -83,18 +83,25 @@ impl Checkpoint {
             .map_err(|error| Error::bad_file(&self.folder.join("config.json"), error.to_string()))
     }
 
-    /// The texts of the tokens that begin and end a sequence, empty where there are none.
+    /// The texts of the tokens that begin and end a sequence, empty where there are none:
+    /// from `tokenizer_config.json`, else `special_tokens_map.json`.
     pub(crate) fn sequence_tokens(&self) -> Result<(String, String)> {
-        let path = self.folder.join("tokenizer_config.json");
-        let config: Value = match read_json(&path) {
-            Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Value::Null,
-            other => other?,
+        let read = |name: &str| match read_json(&self.folder.join(name)) {
+            Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Ok(Value::Null)
+            }
+            other => other,
         };
+        let files: [Value; 2] = [
+            read("tokenizer_config.json")?,
+            read("special_tokens_map.json")?,
+        ];
         // A token is written as its text, or as an object that holds it.
         let token = |name: &str| {
-            let value = config.get(name);
-            let text =
-                value.and_then(|value| value.as_str().or_else(|| value.get("content")?.as_str()));
+            let text = files.iter().find_map(|file| {
+                let value = file.get(name)?;
+                value.as_str().or_else(|| value.get("content")?.as_str())
+            });
             text.unwrap_or_default().to_owned()
         };
         Ok((token("bos_token"), token("eos_token")))

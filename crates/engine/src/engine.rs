@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
 
-use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::generation::{Generation, Work};
 use crate::model::{Model, Progress, WorkingType};
 use crate::prompt::{Conversation, Preparer, TemplateOptions};
 use crate::runtime::{self, ModelId, Models};
+use crate::{Error, Result};
 
 /// A model, loaded and ready. Cheap to clone; any thread may use it. The model is unloaded
 /// when the last handle and the last [`Generation`] are gone.
@@ -45,7 +45,7 @@ pub(crate) struct Loaded {
 
 impl Drop for Loaded {
     /// Waits until the model's memory is given back, so that no array is freed while the
-    /// process already ends.
+    /// process already ends. What was queued before, on any model, is done first.
     fn drop(&mut self) {
         let id = self.id;
         let unload = move |models: &mut Models| {
@@ -79,8 +79,12 @@ impl Engine {
     ///
     /// # Errors
     /// Those of [`Preparer::prepare`]; errors of the computation come as the generation's
-    /// items.
+    /// items. [`OnRuntimeThread`](crate::Error::OnRuntimeThread) in a callback of the runtime
+    /// thread, which can't wait for itself.
     pub fn generate(&self, request: Request) -> Result<Generation> {
+        if runtime::is_current() {
+            return Err(Error::OnRuntimeThread);
+        }
         let asked = Instant::now();
         let prepared = self
             .loaded

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use prefill_multimodal_prompt::TextStream;
 use crate::engine::Loaded;
 use crate::model::{Model, Progress};
 use crate::prompt::PreparedPrompt;
+use crate::runtime;
 use crate::{Error, Result};
 
 /// Tokens after which MLX's cache of freed buffers is emptied, as mlx-lm has it.
@@ -140,6 +142,9 @@ impl Generation {
     /// The next event, or nothing if this step gives none.
     fn advance(&mut self) -> Result<Option<Event>> {
         let tokens = self.loaded.preparer.tokens();
+        if runtime::is_current() {
+            return Err(Error::OnRuntimeThread);
+        }
         let text = match self.tokens.recv().map_err(|_| Error::RuntimeGone)?? {
             Step::Prefill(progress) => return Ok(Some(Event::Prefill(progress))),
             Step::Token(id) => self.text.push(tokens, id)?,
@@ -208,9 +213,12 @@ impl Work {
     pub(crate) fn run(self, model: Option<&Model>) {
         let span = tracing::info_span!("generate", prompt_tokens = self.prepared.prompt.ids.len());
         let _entered = span.enter();
-        let result = model
-            .ok_or(Error::RuntimeGone)
-            .and_then(|model| self.generate(model));
+        let generate = || {
+            let model = model.ok_or(Error::RuntimeGone)?;
+            self.generate(model)
+        };
+        let result = catch_unwind(AssertUnwindSafe(generate))
+            .unwrap_or_else(|panic| Err(Error::Panicked(runtime::message(&*panic))));
         match result {
             // Whoever cancelled is no longer listening.
             Err(Error::Cancelled) => tracing::debug!("cancelled"),

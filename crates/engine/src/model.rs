@@ -113,10 +113,11 @@ impl Model {
     }
 
     /// This model with another number of tokens a forward call of a prefill than
-    /// [`PREFILL_CHUNK`]: less memory, or speed.
+    /// [`PREFILL_CHUNK`]: less memory, or speed. At most 8192: the mask of a call grows with
+    /// the square.
     #[must_use]
     pub fn with_prefill_chunk(mut self, tokens: NonZeroUsize) -> Self {
-        self.prefill_chunk = tokens;
+        self.prefill_chunk = tokens.min(const { NonZeroUsize::new(8192).unwrap() });
         self
     }
 

@@ -34,6 +34,16 @@ pub(crate) trait LanguageModel: Debug {
     fn forward(&self, chunk: &Chunk<'_>, cache: &mut Cache, logits: bool) -> Result<Option<Array>>;
 }
 
+/// Whether a picture's parts agree with each other: MLX checks no index and no length.
+pub(crate) fn is_consistent(image: &Gemma4Image) -> bool {
+    let inside = |&[x, y]: &[i32; 2]| {
+        (0..image.columns as i32).contains(&x) && (0..image.rows as i32).contains(&y)
+    };
+    image.positions.len() == image.num_patches()
+        && image.pixel_values.len() == image.num_patches() * image.patch_dim()
+        && image.positions.iter().all(inside)
+}
+
 /// Consecutive tokens of one sequence.
 #[derive(Debug)]
 pub(crate) struct Chunk<'a> {

@@ -79,13 +79,18 @@ impl Preparer {
         let folder = checkpoint.folder();
         let tokens = Tokens::from_folder(folder)?;
         let (bos_token, eos_token) = checkpoint.sequence_tokens()?;
+        let template = ChatTemplate::from_folder(folder)?;
+        if bos_token.is_empty() && template.reads("bos_token") {
+            let fact = "it names no bos_token, and the chat template writes it";
+            return Err(Error::bad_file(&folder.join("tokenizer_config.json"), fact));
+        }
         let image_processor = if checkpoint.has_vision() {
             Some(Gemma4ImageProcessor::from_folder(folder).map_err(Error::Processor)?)
         } else {
             None
         };
         Ok(Self {
-            template: ChatTemplate::from_folder(folder)?,
+            template,
             splicer: Gemma4Splicer::new(&tokens),
             tokens,
             image_processor,

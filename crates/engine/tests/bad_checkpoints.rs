@@ -60,6 +60,7 @@ fn each_file_that_is_missing_is_named() {
     for name in [
         "config.json",
         "tokenizer.json",
+        "tokenizer_config.json",
         "chat_template.jinja",
         "model.safetensors",
         "processor_config.json",
@@ -192,6 +193,32 @@ fn settings_that_are_not_served_are_named() {
     for (pointer, value, named) in [
         ("/model_type", json!("mystery"), "mystery"),
         ("/text_config/hidden_activation", json!("relu"), "relu"),
+        ("/tie_word_embeddings", json!(false), "tie_word_embeddings"),
+        (
+            "/text_config/pad_token_id",
+            json!(1_000_000_000),
+            "pad_token_id",
+        ),
+        (
+            "/text_config/num_attention_heads",
+            json!(65_536),
+            "num_attention_heads",
+        ),
+        (
+            "/vision_config/num_hidden_layers",
+            json!(4_000_000_000u64),
+            "num_hidden_layers",
+        ),
+        (
+            "/text_config/rope_parameters/sliding_attention/factor",
+            json!(8.0),
+            "factor",
+        ),
+        (
+            "/text_config/rope_parameters/full_attention/beta_fast",
+            json!(32),
+            "beta_fast",
+        ),
         ("/text_config/head_dim", json!(0), "head_dim"),
         ("/text_config/head_dim", json!(-8), "head_dim"),
         ("/text_config/head_dim", json!(7), "head_dim"),

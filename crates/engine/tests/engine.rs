@@ -177,6 +177,22 @@ fn a_panicking_callback_is_an_error_and_nothing_more() {
 }
 
 #[test]
+fn a_callback_cannot_wait_for_its_own_thread() {
+    let engine = demo();
+    let inner = engine.clone();
+    let (refusals, received) = mpsc::channel();
+    let other = Engine::builder(assets_dir().join("demo-model"))
+        .on_progress(move |_| {
+            let refused = inner.generate(ask("What is in the picture?"));
+            refusals.send(refused.is_err()).unwrap();
+        })
+        .build()
+        .unwrap();
+    assert!(received.recv().unwrap());
+    drop((engine, other));
+}
+
+#[test]
 fn requests_that_cannot_be_served_say_why() {
     let engine = demo();
     let refused = |media: Vec<(MediaKind, prefill_engine::MediaSource)>| {

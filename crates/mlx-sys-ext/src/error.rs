@@ -48,6 +48,14 @@ pub enum Error {
         /// The largest power of two that divides the address.
         found: usize,
     },
+    /// A byte that is no boolean.
+    #[error("byte {offset} is {byte}, and a boolean is 0 or 1")]
+    Bool {
+        /// Where it is.
+        offset: usize,
+        /// What it is.
+        byte: u8,
+    },
     /// A negative extent.
     #[error("the shape {shape:?} has a negative extent")]
     Shape {

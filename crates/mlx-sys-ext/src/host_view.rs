@@ -6,6 +6,8 @@ use std::slice;
 
 use mlx_rs::{Array, Dtype};
 
+#[cfg(target_os = "linux")]
+use crate::raw;
 use crate::{Error, Result};
 
 /// The memory of an evaluated array: its whole extent as bytes, with shape and signed
@@ -34,6 +36,7 @@ pub struct HostView {
     dtype: Dtype,
     shape: Vec<i32>,
     byte_strides: Vec<isize>,
+    item_size: usize,
     /// The extent's lowest byte; dangling where there are no elements.
     lowest: NonNull<u8>,
     length: usize,
@@ -56,7 +59,10 @@ impl HostView {
     ///
     /// # Errors
     /// [`Error::NotEvaluated`] if the array is not available yet (evaluate it first), and
-    /// [`Error::Extent`] if its shape and strides overflow.
+    /// [`Error::Extent`] if its shape and strides overflow or, as `as_strided` can make
+    /// them, reach beyond its memory. The latter is found on Linux, where set-up adds what
+    /// mlx-c lacks for it; elsewhere it is the caller's to avoid, as for mlx-rs's own
+    /// [`Array::as_slice`].
     pub fn new(array: Array) -> Result<Self> {
         if !crate::is_available(&array)? {
             return Err(Error::NotEvaluated {
@@ -83,12 +89,18 @@ impl HostView {
         };
         let mut lowest = NonNull::dangling();
         if extent.length > 0 {
+            if !extent.is_inside(&array)? {
+                return Err(Error::Extent {
+                    shape,
+                    byte_strides,
+                });
+            }
             // SAFETY: the array is evaluated, so MLX has memory for it; the pointer's type
             // is of no matter, since mlx-c only casts.
             let first = unsafe { mlx_sys::mlx_array_data_uint8(array.as_ptr()) };
             // SAFETY: the lowest byte belongs to an element of the array, at the corner
-            // where every axis with a negative stride is at its end. MLX keeps all elements
-            // of an array in one allocation, so the offset stays inside it.
+            // where every axis with a negative stride is at its end, and `is_inside` has
+            // shown that the extent stays in the array's allocation.
             let start = unsafe { first.sub(extent.first_byte) };
             lowest = NonNull::new(start.cast_mut()).ok_or_else(|| Error::Mlx {
                 message: "an evaluated array has no memory".to_owned(),
@@ -99,6 +111,7 @@ impl HostView {
             owner: array,
             shape,
             byte_strides,
+            item_size,
             lowest,
             length: extent.length,
             first_byte: extent.first_byte,
@@ -109,10 +122,10 @@ impl HostView {
     /// gaps between elements, what lies in them is some other array's.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: both ends belong to elements of the array, MLX keeps all of them in one
-        // allocation, `owner` keeps that alive, and MLX writes into an allocation only when
-        // no other array holds it. Bytes have no alignment and no invalid values; MLX's
-        // views lie inside arrays that were written whole.
+        // SAFETY: the extent lies in the array's allocation (see `new`), `owner` keeps that
+        // alive, and MLX writes into an allocation only when no other array holds it. Bytes
+        // have no alignment and no invalid values; MLX's views lie inside arrays that were
+        // written whole.
         unsafe { slice::from_raw_parts(self.lowest.as_ptr(), self.length) }
     }
 
@@ -145,7 +158,7 @@ impl HostView {
     /// Bytes of one element.
     #[must_use]
     pub fn item_size(&self) -> usize {
-        self.owner.item_size()
+        self.item_size
     }
 
     /// Gives the array back.
@@ -197,6 +210,29 @@ impl Extent {
             length,
             first_byte: below,
         })
+    }
+
+    /// Whether the extent lies in the allocation of an evaluated array.
+    #[cfg(target_os = "linux")]
+    fn is_inside(&self, array: &Array) -> Result<bool> {
+        let (mut size, mut offset) = (0usize, 0i64);
+        // SAFETY: the handle is live, and the places are ours.
+        raw::status(|| unsafe {
+            mlx_sys::prefill_array_buffer(&raw mut size, &raw mut offset, array.as_ptr())
+        })?;
+        let first = usize::try_from(offset).ok();
+        let lowest = first.and_then(|first| first.checked_sub(self.first_byte));
+        let end = lowest.and_then(|lowest| lowest.checked_add(self.length));
+        Ok(end.is_some_and(|end| end <= size))
+    }
+
+    /// mlx-c gives no allocation's size, and upstream's build leaves no room for an addition.
+    /// MLX keeps the elements of an array in one allocation, unless `as_strided` was told
+    /// otherwise.
+    #[cfg(not(target_os = "linux"))]
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as on Linux")]
+    fn is_inside(&self, _: &Array) -> Result<bool> {
+        Ok(true)
     }
 }
 

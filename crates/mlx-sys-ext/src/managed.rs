@@ -30,7 +30,8 @@ use crate::{Error, Result};
 /// # Errors
 /// [`Error::Shape`] for a negative extent, [`Error::Length`] if `owner` has another number
 /// of bytes than `shape` and `dtype` ask for, [`Error::Alignment`] if it does not begin
-/// where an element may, [`Error::Mlx`] if MLX has no memory for a copy.
+/// where an element may, [`Error::Bool`] for a byte that is no boolean,
+/// [`Error::Mlx`] if MLX has no memory for a copy.
 pub fn array_from_owner<T>(owner: T, shape: &[i32], dtype: Dtype) -> Result<Array>
 where
     T: AsMut<[u8]> + Send + 'static,
@@ -55,6 +56,15 @@ where
             found: bytes.len(),
         });
     }
+    if dtype == Dtype::Bool
+        && let Some(offset) = bytes.iter().position(|&byte| byte > 1)
+    {
+        let byte = bytes[offset];
+        return Err(Error::Bool { offset, byte });
+    }
+    let rank = i32::try_from(shape.len()).map_err(|_| Error::Shape {
+        shape: shape.to_vec(),
+    })?;
     let data = bytes.as_mut_ptr();
     let alignment = alignment(dtype);
     if expected > 0 && data.addr() % alignment != 0 {
@@ -68,13 +78,12 @@ where
         // SAFETY: `data` points to `expected` bytes, aligned for the type, that live until
         // `drop_owner::<T>` is called with `payload`, which MLX does exactly once, from any
         // thread (`T: Send`), when the last array over the memory is gone or was copied.
-        // Where MLX fails before that, the owner is leaked, never freed twice. The rank
-        // fits: a shape of more axes would have no bytes to point to.
+        // Where MLX fails before that, the owner is leaked, never freed twice.
         unsafe {
             mlx_sys::mlx_array_new_data_managed_payload(
                 data.cast(),
                 shape.as_ptr(),
-                shape.len() as i32,
+                rank,
                 dtype.into(),
                 payload.cast(),
                 Some(drop_owner::<T>),

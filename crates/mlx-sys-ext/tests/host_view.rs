@@ -154,6 +154,30 @@ fn what_is_not_evaluated_is_an_error() {
     check(&lazy);
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn strides_beyond_the_memory_are_refused() {
+    use mlx_rs::ops::as_strided;
+
+    let inside = as_strided(matrix(), &[5, 3][..], &[4, 1][..], 2).unwrap();
+    check(&inside);
+    for (shape, strides, offset) in [
+        (&[1_000_000][..], &[1][..], 0),
+        (&[4, 6], &[7, 1], 0),
+        (&[4, 6], &[6, 1], 1),
+        (&[2], &[1], usize::MAX / 8),
+    ] {
+        let outside = as_strided(matrix(), shape, strides, offset);
+        // MLX may refuse it too.
+        let Ok(outside) = outside else { continue };
+        if outside.eval().is_err() {
+            continue;
+        }
+        let error = HostView::new(outside).unwrap_err();
+        assert!(matches!(error, Error::Extent { .. }), "{error}");
+    }
+}
+
 #[test]
 fn a_view_keeps_what_it_shows() {
     let mut array = matrix().add(Array::from_int(0)).unwrap();

@@ -80,6 +80,14 @@ fn an_owner_that_does_not_fit_is_refused_and_dropped() {
 }
 
 #[test]
+fn a_boolean_is_0_or_1() {
+    let array = array_from_owner(vec![1u8, 0], &[2], Dtype::Bool).unwrap();
+    assert_eq!(array.as_slice::<bool>(), [true, false]);
+    let error = array_from_owner(vec![0u8, 2], &[2], Dtype::Bool).unwrap_err();
+    assert_eq!(error, Error::Bool { offset: 1, byte: 2 });
+}
+
+#[test]
 fn memory_that_is_not_aligned_is_refused() {
     struct Odd(Vec<u64>);
     impl AsMut<[u8]> for Odd {

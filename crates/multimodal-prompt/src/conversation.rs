@@ -1,41 +1,9 @@
 //! OpenAI-style messages, with their media taken out.
 
-use std::path::PathBuf;
-
 use serde_json::{Map, Value, json};
 
-use crate::{Error, MediaKind, Result};
-
-/// Where a medium's bytes are to come from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum MediaSource {
-    /// A file of this machine, named by the caller.
-    Path(PathBuf),
-    /// The file's bytes.
-    Bytes(Vec<u8>),
-    /// A part that named no source, such as `{"type": "image"}`: the caller supplies
-    /// it, in document order.
-    Unnamed,
-}
-
-impl From<PathBuf> for MediaSource {
-    fn from(path: PathBuf) -> Self {
-        Self::Path(path)
-    }
-}
-
-impl From<&str> for MediaSource {
-    fn from(path: &str) -> Self {
-        Self::Path(path.into())
-    }
-}
-
-impl From<Vec<u8>> for MediaSource {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self::Bytes(bytes)
-    }
-}
+use crate::source::{decode, resolve};
+use crate::{Error, MediaKind, MediaSource, Result};
 
 /// Messages in the form that chat templates expect, and their media in document order.
 ///
@@ -45,11 +13,12 @@ impl From<Vec<u8>> for MediaSource {
 /// | kind | parts |
 /// |---|---|
 /// | image | `{"type": "image"}`, `{"type": "image", "image": F}`, `{"type": "image_url", "image_url": F}` or `{"url": F}` |
-/// | audio | `{"type": "audio"}`, `{"type": "audio", "audio": F}`, `{"type": "audio_url", "audio_url": F}` or `{"url": F}` |
+/// | audio | `{"type": "audio"}`, `{"type": "audio", "audio": F}`, `{"type": "audio_url", "audio_url": F}` or `{"url": F}`, `{"type": "input_audio", "input_audio": {"data": BASE64}}` |
 /// | video | `{"type": "video"}`, `{"type": "video", "video": F}`, `{"type": "video_url", "video_url": F}` or `{"url": F}` |
 ///
-/// `F` is a file's path, as such or as a `file:` URL. Other URLs are refused: this crate
-/// opens no connection.
+/// `F` is a file's path, as such or as a `file:` URL, or a `data:` URL in base64 of at most
+/// 64 MiB. Other URLs are refused: this crate opens no connection. A tool call's arguments
+/// may be an object or, as OpenAI's clients send them, its JSON as a string.
 ///
 /// ```
 /// use prefill_multimodal_prompt::{Conversation, MediaKind, MediaSource};
@@ -162,6 +131,7 @@ impl Conversation {
             return Err("it has no role".to_owned());
         }
         let mut fields = fields.clone();
+        parse_arguments(&mut fields)?;
         match fields.get_mut("content") {
             None | Some(Value::Null | Value::String(_)) => {}
             Some(Value::Array(parts)) => {
@@ -180,6 +150,15 @@ impl Conversation {
             .get("type")
             .and_then(Value::as_str)
             .ok_or("a part has no type")?;
+        if stated == "input_audio" {
+            let data = fields
+                .get(stated)
+                .and_then(|object| object.get("data")?.as_str());
+            let data = data.ok_or("an input_audio part has no data")?;
+            self.media
+                .push((MediaKind::Audio, MediaSource::Bytes(decode(data)?)));
+            return Ok(json!({"type": MediaKind::Audio.name()}));
+        }
         let kind = match stated {
             "text" => {
                 let text = fields.get("text").and_then(Value::as_str);
@@ -208,20 +187,24 @@ fn source(fields: &Map<String, Value>, key: &str) -> Result<MediaSource, String>
         },
         Some(_) => return Err(format!("the {key} of a part is neither text nor an object")),
     };
-    if let Some(path) = reference.strip_prefix("file://") {
-        return Ok(MediaSource::Path(path.into()));
-    }
-    match reference.split_once(':') {
-        // A single letter before the colon would be a drive, not a scheme.
-        Some((scheme, _))
-            if scheme.len() > 1 && scheme.bytes().all(|b| b.is_ascii_alphanumeric()) =>
-        {
-            Err(format!(
-                "a {key} of the scheme {scheme:?} is not supported: give a file"
-            ))
+    resolve(reference).map_err(|fact| format!("a {key} {fact}"))
+}
+
+/// Templates walk the arguments of a tool call as an object.
+fn parse_arguments(fields: &mut Map<String, Value>) -> Result<(), String> {
+    let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
+    for call in calls.into_iter().flatten() {
+        let Some(arguments) = call.pointer_mut("/function/arguments") else {
+            continue;
+        };
+        if let Some(text) = arguments.as_str() {
+            // No arguments at all are sent as an empty string.
+            let text = if text.trim().is_empty() { "{}" } else { text };
+            *arguments = serde_json::from_str(text)
+                .map_err(|error| format!("a tool call's arguments are not JSON: {error}"))?;
         }
-        _ => Ok(MediaSource::Path(reference.into())),
     }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -283,6 +266,59 @@ mod tests {
                                "tool_calls": [{"function": {"name": "f", "arguments": {"b": 1, "a": 2}}}]}]);
         let conversation = Conversation::from_json(&messages).unwrap();
         assert_eq!(Value::from(conversation.messages()), messages);
+    }
+
+    fn image_source(reference: &str) -> Result<MediaSource, Error> {
+        let part = json!({"type": "image_url", "image_url": {"url": reference}});
+        let messages = json!([{"role": "user", "content": [part]}]);
+        Conversation::from_json(&messages).map(|conversation| conversation.media[0].1.clone())
+    }
+
+    #[test]
+    fn reads_what_openai_clients_send() {
+        let bytes = |bytes: &[u8]| MediaSource::Bytes(bytes.to_vec());
+        let inline = image_source("data:image/png;base64,iVBORw==").unwrap();
+        assert_eq!(inline, bytes(b"\x89PNG"));
+        let path = |path: &str| MediaSource::Path(path.into());
+        for (reference, expected) in [
+            ("file:///a%20b.png", path("/a b.png")),
+            ("file://localhost/x.png", path("/x.png")),
+            ("photo:1.png", path("photo:1.png")),
+        ] {
+            assert_eq!(image_source(reference).unwrap(), expected);
+        }
+        for reference in [
+            "file://host/x.png",
+            "data:image/png,raw",
+            "data:;base64,!",
+            "ftp://x",
+        ] {
+            assert!(image_source(reference).is_err(), "{reference}");
+        }
+        let clip = json!([{"role": "user", "content": [
+            {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}]}]);
+        let conversation = Conversation::from_json(&clip).unwrap();
+        assert_eq!(conversation.media(), [(MediaKind::Audio, bytes(b"RIFF"))]);
+    }
+
+    #[test]
+    fn arguments_as_a_string_become_an_object() {
+        let call = |arguments: &str| {
+            json!([{"role": "assistant", "content": null,
+                    "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}])
+        };
+        let read = |arguments| {
+            let conversation = Conversation::from_json(&call(arguments))?;
+            Ok::<_, Error>(
+                conversation.messages()[0]["tool_calls"][0]["function"]["arguments"].clone(),
+            )
+        };
+        assert_eq!(
+            read(r#"{"b": 1, "a": 2}"#).unwrap(),
+            json!({"b": 1, "a": 2})
+        );
+        assert_eq!(read("").unwrap(), json!({}));
+        assert!(read("{").unwrap_err().to_string().contains("not JSON"));
     }
 
     #[test]

@@ -43,14 +43,16 @@
 mod conversation;
 mod error;
 mod prompt;
+mod source;
 mod splice;
 mod stream;
 mod template;
 mod tokens;
 
-pub use conversation::{Conversation, MediaSource};
+pub use conversation::Conversation;
 pub use error::Error;
 pub use prompt::{MediaKind, Prompt, Span};
+pub use source::MediaSource;
 pub use splice::{Gemma4MediaTokens, Gemma4Splicer};
 pub use stream::TextStream;
 pub use template::{ChatTemplate, TemplateOptions};

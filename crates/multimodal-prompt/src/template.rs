@@ -95,6 +95,14 @@ impl ChatTemplate {
         Self::new(&locate::source(folder)?)
     }
 
+    /// Whether the template reads a variable of that name from outside.
+    #[must_use]
+    pub fn reads(&self, variable: &str) -> bool {
+        self.environment
+            .get_template(NAME)
+            .is_ok_and(|template| template.undeclared_variables(false).contains(variable))
+    }
+
     /// Renders `messages`, each a JSON object.
     ///
     /// # Errors
@@ -156,10 +164,11 @@ fn without_generation_blocks(source: &str) -> String {
     let mut output = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start..].find("%}") else {
+        let body = start + 2;
+        let Some(length) = rest[body..].find("%}") else {
             break;
         };
-        let tag = &rest[start + 2..start + length];
+        let (tag, end) = (&rest[body..body + length], body + length + 2);
         let word = tag.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
         if word == "generation" || word == "endgeneration" {
             output.push_str(&rest[..start]);
@@ -173,9 +182,9 @@ fn without_generation_blocks(source: &str) -> String {
             });
             output.push_str(if close { " -%}" } else { " %}" });
         } else {
-            output.push_str(&rest[..start + length + 2]);
+            output.push_str(&rest[..end]);
         }
-        rest = &rest[start + length + 2..];
+        rest = &rest[end..];
     }
     output.push_str(rest);
     output
@@ -229,6 +238,28 @@ mod tests {
     fn generation_blocks_are_nothing() {
         let source = "a{%- generation -%} b {% endgeneration %}c";
         assert_eq!(render(source, json!({})).unwrap(), "ab c");
+    }
+
+    #[test]
+    fn broken_tags_are_errors() {
+        for source in [
+            "{%}",
+            "{%",
+            "{%%}",
+            "{% generation",
+            "{%-}",
+            "{{%}}",
+            "%}{%}{%",
+        ] {
+            let _ = render(source, json!({}));
+        }
+        assert!(ChatTemplate::new("{%}").is_err());
+    }
+
+    #[test]
+    fn a_template_says_what_it_reads() {
+        let template = ChatTemplate::new("{{ bos_token }}{% set x = 1 %}{{ x }}").unwrap();
+        assert!(template.reads("bos_token") && !template.reads("x") && !template.reads("tools"));
     }
 
     #[test]

@@ -50,23 +50,65 @@ impl Mlx {
     }
 }
 
-/// Finds the installation that the environment names, or downloads one into `native`.
-pub(crate) fn prepare(native: &Path, cuda: bool) -> Result<Mlx> {
-    if let Some(folder) = env::var_os(MLX_FOLDER_VARIABLE) {
-        let folder = PathBuf::from(folder);
-        let folder = fs::canonicalize(&folder).with_context(|| {
-            format!(
-                "{MLX_FOLDER_VARIABLE} names {}, which is not there",
-                folder.display()
-            )
-        })?;
+/// Which MLX is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Cpu,
+    Cuda,
+    /// An installation of the caller's.
+    Folder(PathBuf),
+}
+
+/// Where the last choice is kept: later commands keep to it.
+const CHOICE_FILE: &str = "choice";
+
+impl Choice {
+    /// The installation that the environment names, or else the build that was asked for.
+    pub(crate) fn asked(cuda: bool) -> Result<Self> {
+        if let Some(folder) = env::var_os(MLX_FOLDER_VARIABLE) {
+            let folder = PathBuf::from(folder);
+            let folder = fs::canonicalize(&folder).with_context(|| {
+                let folder = folder.display();
+                format!("{MLX_FOLDER_VARIABLE} names {folder}, which is not there")
+            })?;
+            return Ok(Self::Folder(folder));
+        }
+        Ok(if cuda { Self::Cuda } else { Self::Cpu })
+    }
+
+    /// The installation that the environment names, or else the last choice, or else the
+    /// CPU build.
+    pub(crate) fn kept(native: &Path) -> Result<Self> {
+        let kept = fs::read_to_string(native.join(CHOICE_FILE)).unwrap_or_default();
+        let asked = Self::asked(kept == "cuda")?;
+        Ok(match kept.strip_prefix("folder ") {
+            Some(folder) if asked == Self::Cpu => Self::Folder(folder.into()),
+            _ => asked,
+        })
+    }
+
+    /// Keeps this choice for later commands.
+    pub(crate) fn keep(&self, native: &Path) -> Result<()> {
+        let text = match self {
+            Self::Cpu => "cpu".to_owned(),
+            Self::Cuda => "cuda".to_owned(),
+            Self::Folder(folder) => format!("folder {}", folder.display()),
+        };
+        super::write_whole(&native.join(CHOICE_FILE), text.as_bytes())
+    }
+}
+
+/// Takes the caller's installation, or downloads a build into `native`.
+pub(crate) fn prepare(native: &Path, choice: &Choice) -> Result<Mlx> {
+    if let Choice::Folder(folder) = choice {
         let mlx = Mlx {
             variant: Variant::Given,
-            folder,
+            folder: folder.clone(),
         };
         check(&mlx).with_context(|| format!("{MLX_FOLDER_VARIABLE} names an unfit MLX"))?;
         return Ok(mlx);
     }
+    let cuda = *choice == Choice::Cuda;
     let (variant, name) = if cuda {
         (Variant::Cuda, "mlx-cuda")
     } else {
@@ -184,6 +226,22 @@ fn glibc_version(printed: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_choice_is_kept() {
+        let native = env::temp_dir().join(format!("prefill-choice-{}", std::process::id()));
+        fs::create_dir_all(&native).unwrap();
+        assert_eq!(Choice::kept(&native).unwrap(), Choice::Cpu);
+        for choice in [
+            Choice::Cuda,
+            Choice::Folder("/opt/my mlx".into()),
+            Choice::Cpu,
+        ] {
+            choice.keep(&native).unwrap();
+            assert_eq!(Choice::kept(&native).unwrap(), choice);
+        }
+        fs::remove_dir_all(&native).unwrap();
+    }
 
     #[test]
     fn reads_glibc_versions_as_numbers() {

@@ -39,8 +39,15 @@ pub(crate) fn prepare(native: &Path, mlx: &Mlx) -> Result<Mlxc> {
         hash.update(name.as_bytes());
         hash.update(text.as_bytes());
     }
-    for file in files(&source.join("mlx/c"), "cpp")? {
-        hash.update(fs::read(&file)?);
+    for flag in FLAGS {
+        hash.update(flag.as_bytes());
+    }
+    for folder in ["mlx/c", "mlx/c/private"] {
+        for extension in ["cpp", "h"] {
+            for file in files(&source.join(folder), extension)? {
+                hash.update(fs::read(&file)?);
+            }
+        }
     }
     let digest = hash.finalize();
     let name = u64::from_le_bytes(digest[..8].try_into().expect("a digest has 32 bytes"));
@@ -73,22 +80,27 @@ pub(super) fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
 }
 
 struct Compiler {
-    program: String,
+    /// CXX may be several words, such as `ccache g++`.
+    words: Vec<String>,
     version: String,
 }
+
+/// How mlx-c is compiled.
+const FLAGS: [&str; 3] = ["-std=c++20", "-O2", "-fPIC"];
 
 impl Compiler {
     fn find() -> Result<Self> {
         let program = env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-        let version = process::output(Command::new(&program).arg("--version")).context(
+        let words: Vec<String> = program.split_whitespace().map(str::to_owned).collect();
+        let version = process::output(bare(&words).arg("--version")).context(
             "a C++20 compiler is needed to build mlx-c: `apt-get install g++` (CXX names another)",
         )?;
-        Ok(Self { program, version })
+        Ok(Self { words, version })
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(["-std=c++20", "-O2", "-fPIC"]);
+        let mut command = bare(&self.words);
+        command.args(FLAGS);
         command
     }
 
@@ -103,11 +115,18 @@ impl Compiler {
 
     /// The folder of the compiler's own headers (`stddef.h`).
     fn headers(&self) -> Option<PathBuf> {
-        let printed =
-            process::output(Command::new(&self.program).arg("-print-file-name=include")).ok()?;
+        let printed = process::output(bare(&self.words).arg("-print-file-name=include")).ok()?;
         let folder = PathBuf::from(printed.trim());
         folder.is_absolute().then_some(folder)
     }
+}
+
+/// The compiler, without arguments of ours.
+fn bare(words: &[String]) -> Command {
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map_or("c++", String::as_str));
+    command.args(words);
+    command
 }
 
 fn compile(compiler: &Compiler, source: &Path, mlx: &Mlx, out: &Path) -> Result<()> {

@@ -58,7 +58,10 @@ pub(crate) fn put_first(mlx: &Mlx) -> Result<Blas> {
         return Ok(Blas::System(openblas));
     }
     if !kept.exists() {
-        fs::copy(&blas, &kept).context("could not keep the reference BLAS")?;
+        let partial = super::partial(&kept);
+        fs::copy(&blas, &partial)
+            .and_then(|_| fs::rename(&partial, &kept))
+            .context("could not keep the reference BLAS")?;
     }
     let partial = super::partial(&blas);
     let _ = fs::remove_file(&partial);

@@ -80,7 +80,7 @@ impl Weights {
             }
             // Lazy: MLX reads a tensor when it is evaluated.
             let mut arrays = Array::load_safetensors(&path).map_err(|error| match error {
-                IoError::Exception(exception) => Error::Mlx(exception),
+                IoError::Exception(exception) => Error::bad_file(&path, exception.what()),
                 other => Error::bad_file(&path, other.to_string()),
             })?;
             for (name, entry) in entries {

@@ -50,7 +50,13 @@ impl ClippedLinear {
         clipped: bool,
     ) -> Result<Self> {
         let linear = Linear::load(weights, &format!("{path}.linear"), input, out)?;
-        let mut bound = |name: &str| weights.take(&format!("{path}.{name}"), &[]);
+        // A bound of another type would widen what it clamps.
+        let dtype = weights.working_dtype();
+        let mut bound = |name: &str| -> Result<Array> {
+            Ok(weights
+                .take(&format!("{path}.{name}"), &[])?
+                .as_dtype(dtype)?)
+        };
         let bounds = if clipped {
             Some(Bounds {
                 input: (bound("input_min")?, bound("input_max")?),

@@ -27,7 +27,11 @@ impl Matrix {
     /// Takes `{path}.weight` of `shape`, or that and its `scales` and `biases`.
     pub(crate) fn load(weights: &mut Weights, path: &str, shape: &[i32]) -> Result<Self> {
         if let Some((tensors, quantization)) = weights.take_quantized(path, shape)? {
-            let dtype = weights.working_dtype();
+            // The affine mode's scales have a type of their own; the others' are bytes.
+            let dtype = match &tensors.biases {
+                Some(biases) => biases.dtype(),
+                None => weights.working_dtype(),
+            };
             return Ok(Self::Quantized {
                 tensors,
                 quantization,

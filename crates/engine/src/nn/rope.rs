@@ -31,16 +31,16 @@ impl Rope {
     }
 
     /// Only the first `fraction` of the pairs turn, at the frequencies that they have when
-    /// all do: `base^(-2j/D)` with the whole head's `D` (transformers 5.24,
-    /// `modeling_rope_utils.py`, "proportional"; its scaling factor is 1 in Gemma 4).
-    pub(crate) fn proportional(dimensions: i32, base: f32, fraction: f32) -> Self {
+    /// all do, `base^(-2j/D)` with the whole head's `D`, divided by `factor` (transformers
+    /// 5.24, `modeling_rope_utils.py`, "proportional").
+    pub(crate) fn proportional(dimensions: i32, base: f32, fraction: f32, factor: f32) -> Self {
         let pairs = dimensions / 2;
         // int(fraction * D // 2), as Python computes it.
         let turning = (fraction * dimensions as f32 / 2.0).floor() as i32;
         let wavelengths: Vec<f32> = (0..pairs)
             .map(|pair| {
                 if pair < turning {
-                    base.powf((2 * pair) as f32 / dimensions as f32)
+                    base.powf((2 * pair) as f32 / dimensions as f32) * factor
                 } else {
                     f32::INFINITY
                 }
@@ -106,6 +106,11 @@ mod tests {
             .map(|j| 1e6f64.powf(-2.0 * f64::from(j) / 16.0))
             .collect();
         frequencies[2..].fill(0.0);
-        check(&Rope::proportional(16, 1e6, 0.25), &frequencies);
+        check(&Rope::proportional(16, 1e6, 0.25, 1.0), &frequencies);
+        let slower: Vec<f64> = frequencies
+            .iter()
+            .map(|frequency| frequency / 8.0)
+            .collect();
+        check(&Rope::proportional(16, 1e6, 0.25, 8.0), &slower);
     }
 }

@@ -76,6 +76,10 @@ fn float_text(number: f64) -> String {
 /// which is what transformers puts in place of Jinja2's HTML-safe `tojson`.
 fn to_json(value: &Value, arguments: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = arguments.get("indent")?;
+    if let Some(indent) = indent.filter(|&indent| indent > JsonWriter::INDENT_LIMIT) {
+        let fact = format!("tojson: an indent of {indent}");
+        return Err(Error::new(ErrorKind::InvalidOperation, fact));
+    }
     let separators: Option<(String, String)> = match arguments.get::<Option<Value>>("separators")? {
         Some(pair) => Some((
             pair.get_item_by_index(0)?.to_string(),
@@ -115,6 +119,9 @@ struct JsonWriter {
 impl JsonWriter {
     /// Deeper nesting than this is refused, as Python's recursion limit does in effect.
     const DEPTH_LIMIT: usize = 200;
+
+    /// Nobody indents further; it bounds what a template can make of a short value.
+    const INDENT_LIMIT: usize = 32;
 
     fn value(&self, text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
         if depth > Self::DEPTH_LIMIT {
@@ -291,6 +298,14 @@ mod tests {
             render("{{ v.a[:2] | tojson(indent=2) }}", context()),
             "[\n  1,\n  2.0\n]"
         );
+    }
+
+    #[test]
+    fn an_absurd_indent_is_refused() {
+        let mut environment = Environment::new();
+        install(&mut environment);
+        let source = "{{ [1] | tojson(indent=100000000000) }}";
+        assert!(environment.render_str(source, context! {}).is_err());
     }
 
     #[test]

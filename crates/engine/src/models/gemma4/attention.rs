@@ -180,6 +180,7 @@ fn rotation(head_size: i32, config: &RopeConfig) -> Rope {
             head_size,
             config.rope_theta,
             config.partial_rotary_factor.unwrap_or(1.0),
+            config.factor.unwrap_or(1.0),
         ),
     }
 }

@@ -16,6 +16,7 @@ pub(crate) struct Gemma4Config {
     pub image_token_id: Option<u32>,
     pub audio_token_id: Option<u32>,
     pub video_token_id: Option<u32>,
+    tie_word_embeddings: Option<bool>,
     quantization_config: Option<serde_json::Value>,
 }
 
@@ -68,9 +69,28 @@ pub(crate) struct TextConfig {
     num_experts: Option<i32>,
     top_k_experts: Option<i32>,
     moe_intermediate_size: Option<i32>,
-    use_bidirectional_attention: Option<String>,
+    model_type: String,
+    tie_word_embeddings: Option<bool>,
+    #[serde(default)]
+    use_bidirectional_attention: Bidirectional,
     #[serde(default)]
     attention_bias: bool,
+}
+
+/// Which positions see what is to come. Nothing said is not the same as null.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(from = "Option<String>")]
+enum Bidirectional {
+    #[default]
+    Unstated,
+    Off,
+    Scope(String),
+}
+
+impl From<Option<String>> for Bidirectional {
+    fn from(stated: Option<String>) -> Self {
+        stated.map_or(Self::Off, Self::Scope)
+    }
 }
 
 /// The sizes of a mixture of experts.
@@ -101,12 +121,15 @@ pub(crate) struct RopeByLayer {
     pub full_attention: RopeConfig,
 }
 
-/// One rotary embedding.
+/// One rotary embedding. A setting that is not known here could change the result.
 #[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct RopeConfig {
     pub rope_type: RopeType,
     pub rope_theta: f32,
     pub partial_rotary_factor: Option<f32>,
+    /// Divides the frequencies.
+    pub factor: Option<f32>,
 }
 
 /// How frequencies follow from the base.
@@ -199,9 +222,14 @@ impl TextConfig {
         }
     }
 
-    /// Whether the positions of one picture see each other in sliding layers.
+    /// Whether the positions of one picture see each other in sliding layers. Where nothing
+    /// is said, they do in the unified model and in no other, as in transformers.
     pub(crate) fn pictures_are_bidirectional(&self) -> bool {
-        self.use_bidirectional_attention.as_deref() == Some("vision")
+        match &self.use_bidirectional_attention {
+            Bidirectional::Unstated => self.model_type == "gemma4_unified_text",
+            Bidirectional::Off => false,
+            Bidirectional::Scope(scope) => scope == "vision",
+        }
     }
 
     /// The mixture of experts, if there is one.

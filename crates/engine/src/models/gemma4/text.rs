@@ -3,7 +3,7 @@
 use mlx_rs::Array;
 use mlx_rs::Dtype;
 use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_rs::ops::{concatenate, logical_or, select, tanh};
+use mlx_rs::ops::{concatenate, logical_or, minimum, select, tanh};
 
 use super::attention::KeysValues;
 use super::config::{Gemma4Config, LayerKind, TextConfig};
@@ -196,6 +196,7 @@ struct PerLayerEmbedding {
     /// Ids of media places, which look up the padding's row.
     placeholders: Vec<i32>,
     padding: i32,
+    vocabulary: i32,
 }
 
 impl PerLayerEmbedding {
@@ -234,6 +235,7 @@ impl PerLayerEmbedding {
                 .map(|id| id as i32)
                 .collect(),
             padding: text.pad_token_id,
+            vocabulary: text.vocab_size_per_layer_input,
         })
     }
 
@@ -261,9 +263,12 @@ impl PerLayerEmbedding {
                 None => is_this,
             });
         }
-        Ok(match is_media {
+        let ids = match is_media {
             Some(is_media) => select(&is_media, Array::from_int(self.padding), ids)?,
             None => ids.clone(),
-        })
+        };
+        // MLX checks no index. transformers fails on an id beyond this table, which a model
+        // may still generate; here it takes the last row.
+        Ok(minimum(&ids, Array::from_int(self.vocabulary - 1))?)
     }
 }

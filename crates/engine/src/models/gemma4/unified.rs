@@ -6,6 +6,7 @@ use prefill_media_preprocess::image::Gemma4Image;
 
 use super::config::{TextConfig, UnifiedVisionConfig};
 use crate::checkpoint::weights::Weights;
+use crate::models::is_consistent;
 use crate::nn::{Linear, RmsNorm};
 use crate::prompt::MediaKind;
 use crate::{Error, Result};
@@ -67,7 +68,10 @@ impl UnifiedEmbedder {
     /// `[soft tokens, text hidden]`, in the working type.
     pub(super) fn forward(&self, image: &Gemma4Image) -> Result<Array> {
         let (rows, columns) = (image.rows, image.columns);
-        if image.patch_size != self.side as usize || rows.max(columns) > self.grid as usize {
+        let fits = is_consistent(image)
+            && image.patch_size == self.side as usize
+            && rows.max(columns) <= self.grid as usize;
+        if !fits {
             let fact = format!(
                 "a grid of {rows} x {columns} patches of {} pixels does not fit \
                  model_patch_size {} and mm_posemb_size {}",

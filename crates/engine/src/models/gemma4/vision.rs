@@ -6,6 +6,7 @@ use prefill_media_preprocess::image::Gemma4Image;
 
 use super::config::{TextConfig, VisionConfig};
 use crate::checkpoint::weights::Weights;
+use crate::models::is_consistent;
 use crate::nn::{ClippedLinear, Linear, Mask, RmsNorm, attention, gelu_tanh, scalar_like};
 use crate::prompt::MediaKind;
 use crate::{Error, Result};
@@ -80,7 +81,8 @@ impl VisionTower {
     pub(super) fn forward(&self, image: &Gemma4Image) -> Result<Array> {
         let (rows, columns) = (image.rows as i32, image.columns as i32);
         let pool = self.config.pooling_kernel_size;
-        let fits = image.patch_size == self.config.patch_size as usize
+        let fits = is_consistent(image)
+            && image.patch_size == self.config.patch_size as usize
             && rows % pool == 0
             && columns % pool == 0
             && rows.max(columns) <= self.config.position_embedding_size;

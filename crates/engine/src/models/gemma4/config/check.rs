@@ -1,15 +1,22 @@
 //! What a configuration must satisfy before anything is loaded.
 
 use super::{
-    Gemma4Config, LayerKind, RopeType, TextConfig, UnifiedVisionConfig, VisionConfig, VisionPart,
+    Bidirectional, Gemma4Config, LayerKind, RopeConfig, RopeType, TextConfig, UnifiedVisionConfig,
+    VisionConfig, VisionPart,
 };
 use crate::{Error, Result};
 
 /// The only activation of the family's text and vision parts.
 const GELU_TANH: &str = "gelu_pytorch_tanh";
 
-/// No size of a published model comes near; it keeps every product inside an `i64`.
-const LARGEST_SIZE: i32 = 1 << 24;
+/// No published model comes near these limits; with them every product of sizes that the
+/// models form stays inside an `i32`.
+const LARGEST_SIZE: i32 = 1 << 20;
+const MOST_LAYERS: usize = 1 << 10;
+const MOST_HEADS: i32 = 1 << 10;
+const LARGEST_HEAD: i32 = 1 << 14;
+const LARGEST_PATCH: i32 = 1 << 10;
+
 impl Gemma4Config {
     /// Refuses what contradicts itself and what is not served.
     pub(crate) fn check(&self) -> Result<()> {
@@ -23,6 +30,10 @@ impl Gemma4Config {
             let key = "quantization_config";
             return Err(Error::Config { key, fact });
         }
+        if self.tie_word_embeddings == Some(false) {
+            let fact = "a head of its own is not supported yet";
+            return Err(unsupported("tie_word_embeddings", fact));
+        }
         self.text_config.check()?;
         match &self.vision_config {
             None => Ok(()),
@@ -31,30 +42,43 @@ impl Gemma4Config {
         }
     }
 }
+
 impl TextConfig {
     fn check(&self) -> Result<()> {
         for (key, size) in [
             ("text_config.vocab_size", self.vocab_size),
             ("text_config.hidden_size", self.hidden_size),
             ("text_config.intermediate_size", self.intermediate_size),
-            ("text_config.num_attention_heads", self.num_attention_heads),
-            ("text_config.num_key_value_heads", self.num_key_value_heads),
-            ("text_config.head_dim", self.head_dim),
-            ("text_config.global_head_dim", self.global_head_dim),
             ("text_config.sliding_window", self.sliding_window),
         ] {
             check_size(key, size)?;
         }
+        check_range(
+            "text_config.num_attention_heads",
+            self.num_attention_heads,
+            MOST_HEADS,
+        )?;
+        check_range("text_config.head_dim", self.head_dim, LARGEST_HEAD)?;
+        check_range(
+            "text_config.global_head_dim",
+            self.global_head_dim,
+            LARGEST_HEAD,
+        )?;
+        check_layers("text_config.num_hidden_layers", self.num_hidden_layers)?;
+        if self.tie_word_embeddings == Some(false) {
+            let fact = "a head of its own is not supported yet";
+            return Err(unsupported("text_config.tie_word_embeddings", fact));
+        }
+        self.rope_parameters.sliding_attention.check()?;
+        self.rope_parameters.full_attention.check()?;
         if self.attention_bias {
             return Err(unsupported(
                 "text_config.attention_bias",
                 "not supported yet",
             ));
         }
-        if let Some(scope) = self
-            .use_bidirectional_attention
-            .as_deref()
-            .filter(|&scope| scope != "vision")
+        if let Bidirectional::Scope(scope) = &self.use_bidirectional_attention
+            && scope != "vision"
         {
             let fact = format!("{scope:?} is not supported yet");
             let key = "text_config.use_bidirectional_attention";
@@ -102,6 +126,12 @@ impl TextConfig {
             );
         }
         if self.hidden_size_per_layer_input > 0 {
+            if !(0..self.vocab_size_per_layer_input).contains(&self.pad_token_id) {
+                let (id, size) = (self.pad_token_id, self.vocab_size_per_layer_input);
+                let fact = format!("{id} is not in the per-layer vocabulary of {size}");
+                let key = "text_config.pad_token_id";
+                return Err(Error::Config { key, fact });
+            }
             check_size(
                 "text_config.vocab_size_per_layer_input",
                 self.vocab_size_per_layer_input,
@@ -110,9 +140,42 @@ impl TextConfig {
         Ok(())
     }
 }
+
+impl RopeConfig {
+    /// Settings that this kind of rotation does not have are refused rather than dropped.
+    fn check(&self) -> Result<()> {
+        let is_partial = self.partial_rotary_factor.is_some_and(|part| part < 1.0);
+        if self.rope_type == RopeType::Default && (is_partial || self.factor.is_some()) {
+            return Err(unsupported(
+                "rope_parameters",
+                "the default type has neither partial_rotary_factor nor factor",
+            ));
+        }
+        if let Some(part) = self
+            .partial_rotary_factor
+            .filter(|part| !(0.0..=1.0).contains(part))
+        {
+            let (key, fact) = ("rope_parameters", format!("partial_rotary_factor {part}"));
+            return Err(Error::Config { key, fact });
+        }
+        let is_positive = |value: f32| value > 0.0 && value.is_finite();
+        if !is_positive(self.rope_theta) || !self.factor.is_none_or(is_positive) {
+            return Err(unsupported(
+                "rope_parameters",
+                "a base or factor that is not positive",
+            ));
+        }
+        Ok(())
+    }
+}
+
 impl UnifiedVisionConfig {
     fn check(&self) -> Result<()> {
-        check_size("vision_config.model_patch_size", self.model_patch_size)?;
+        check_range(
+            "vision_config.model_patch_size",
+            self.model_patch_size,
+            LARGEST_PATCH,
+        )?;
         check_size("vision_config.mm_embed_dim", self.mm_embed_dim)?;
         check_size("vision_config.mm_posemb_size", self.mm_posemb_size)
     }
@@ -144,6 +207,15 @@ impl VisionConfig {
         ] {
             check_size(key, size)?;
         }
+        check_range(
+            "vision_config.num_attention_heads",
+            self.num_attention_heads,
+            MOST_HEADS,
+        )?;
+        check_range("vision_config.head_dim", self.head_dim, LARGEST_HEAD)?;
+        check_range("vision_config.patch_size", self.patch_size, LARGEST_PATCH)?;
+        check_layers("vision_config.num_hidden_layers", self.num_hidden_layers)?;
+        self.rope_parameters.check()?;
         check_activation("vision_config.hidden_activation", &self.hidden_activation)?;
         check_heads(
             "vision_config.num_key_value_heads",
@@ -174,16 +246,27 @@ pub(super) fn unsupported(key: &'static str, fact: &str) -> Error {
 }
 
 pub(super) fn check_size(key: &'static str, size: i32) -> Result<()> {
-    if !(1..=LARGEST_SIZE).contains(&size) {
-        return Err(Error::Config {
-            key,
-            fact: format!("{size} is not in 1..={LARGEST_SIZE}"),
-        });
+    check_range(key, size, LARGEST_SIZE)
+}
+
+fn check_range(key: &'static str, size: i32, largest: i32) -> Result<()> {
+    if !(1..=largest).contains(&size) {
+        let fact = format!("{size} is not in 1..={largest}");
+        return Err(Error::Config { key, fact });
+    }
+    Ok(())
+}
+
+fn check_layers(key: &'static str, layers: usize) -> Result<()> {
+    if !(1..=MOST_LAYERS).contains(&layers) {
+        let fact = format!("{layers} is not in 1..={MOST_LAYERS}");
+        return Err(Error::Config { key, fact });
     }
     Ok(())
 }
 
 fn check_heads(key: &'static str, heads: i32, key_value_heads: i32) -> Result<()> {
+    check_range(key, key_value_heads, MOST_HEADS)?;
     if heads % key_value_heads != 0 {
         let fact = format!("{heads} heads are no multiple of {key_value_heads}");
         return Err(Error::Config { key, fact });
