@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use grid::check_pixel_bounds;
-pub(crate) use grid::{QwenGrid, check_aspect, read_pixel_bounds, round_to};
+pub(crate) use grid::{QwenGrid, area_bounded_size, check_aspect, read_pixel_bounds, round_to};
 use serde_json::Value;
 
 use super::config::{self, Block};
@@ -20,7 +20,7 @@ use super::resize::{Backend, PassOrder, Resizer};
 use super::steps::Steps;
 use super::{Rescale, RgbImage};
 use crate::digest::MediaDigest;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The mean of CLIP's training images, the class default of `Qwen2VLImageProcessor`
 /// (`OPENAI_CLIP_MEAN` in transformers).
@@ -148,28 +148,8 @@ impl QwenImageProcessor {
     /// # Errors
     /// [`Error::EmptyImage`] for a side of 0; [`Error::ImageSize`] for an aspect over 200.
     pub fn target_size(&self, width: u32, height: u32) -> Result<(u32, u32)> {
-        if width == 0 || height == 0 {
-            return Err(Error::EmptyImage {
-                width: width.into(),
-                height: height.into(),
-            });
-        }
-        let (w, h) = (f64::from(width), f64::from(height));
-        check_aspect(w, h)?;
-        // `smart_resize` of transformers, operation by operation.
-        let factor = f64::from(self.grid.factor());
-        let (min, max) = (self.min_pixels as f64, self.max_pixels as f64);
-        let (mut wide, mut high) = (round_to(w, factor), round_to(h, factor));
-        if wide * high > max {
-            let beta = (h * w / max).sqrt();
-            let shrink = |side: f64| ((side / beta / factor).floor() * factor).max(factor);
-            (wide, high) = (shrink(w), shrink(h));
-        } else if wide * high < min {
-            let beta = (min / (h * w)).sqrt();
-            let grow = |side: f64| (side * beta / factor).ceil() * factor;
-            (wide, high) = (grow(w), grow(h));
-        }
-        Ok((wide as u32, high as u32))
+        let bounds = (self.min_pixels, self.max_pixels);
+        area_bounded_size(self.grid.factor(), bounds, width, height)
     }
 
     /// The image as the model will see it, before it is rescaled and cut.

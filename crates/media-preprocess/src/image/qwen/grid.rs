@@ -122,6 +122,38 @@ pub(crate) fn check_pixel_bounds(min: u64, max: u64) -> Result<()> {
     Ok(())
 }
 
+/// The size, `(width, height)`, of an image of `width` by `height` whose sides are made
+/// multiples of `factor` and whose area is kept within `bounds`.
+pub(crate) fn area_bounded_size(
+    factor: u32,
+    bounds: (u64, u64),
+    width: u32,
+    height: u32,
+) -> Result<(u32, u32)> {
+    if width == 0 || height == 0 {
+        return Err(Error::EmptyImage {
+            width: width.into(),
+            height: height.into(),
+        });
+    }
+    let (w, h) = (f64::from(width), f64::from(height));
+    check_aspect(w, h)?;
+    // `smart_resize` of transformers, operation by operation.
+    let factor = f64::from(factor);
+    let (min, max) = (bounds.0 as f64, bounds.1 as f64);
+    let (mut wide, mut high) = (round_to(w, factor), round_to(h, factor));
+    if wide * high > max {
+        let beta = (h * w / max).sqrt();
+        let shrink = |side: f64| ((side / beta / factor).floor() * factor).max(factor);
+        (wide, high) = (shrink(w), shrink(h));
+    } else if wide * high < min {
+        let beta = (min / (h * w)).sqrt();
+        let grow = |side: f64| (side * beta / factor).ceil() * factor;
+        (wide, high) = (grow(w), grow(h));
+    }
+    Ok((wide as u32, high as u32))
+}
+
 /// `round(x / factor) * factor` as Python rounds, half to even.
 pub(crate) fn round_to(side: f64, factor: f64) -> f64 {
     (side / factor).round_ties_even() * factor
