@@ -2,7 +2,6 @@
 //! `tests/reference/image/qwen2_video_cases.py` asked of it.
 #![allow(clippy::unwrap_used, reason = "a panic is the report")]
 
-#[allow(dead_code, reason = "shared by all tests")]
 mod support;
 
 use std::path::Path;
@@ -161,6 +160,7 @@ fn published_configurations_are_read_and_others_refused() {
         json!({"do_center_crop": true}),
         json!({"skip_every": 2}),
         json!({"size": {"longest_edge": 9}}),
+        json!({"min_pixels": 1 << 29, "max_pixels": 1 << 30}),
     ] {
         let mut config = own.clone();
         let more = bad.as_object().unwrap().clone();

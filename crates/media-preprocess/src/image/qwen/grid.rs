@@ -12,6 +12,9 @@ use crate::image::rescale::Table;
 /// No image may be longer than this many times its width, or wider than its height.
 const MAX_ASPECT: f64 = 200.0;
 
+/// No configuration may enlarge images to more pixels than this.
+const LARGEST_AREA: u64 = 1 << 28;
+
 /// The sizes that images and videos share, by transformers' names.
 #[allow(clippy::struct_field_names, reason = "the configuration's names")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,14 +112,22 @@ pub(crate) fn read_pixel_bounds(block: &mut Block<'_>) -> Result<(u64, u64)> {
     let max = max.ok_or(Error::ConfigMissing {
         key: "size.longest_edge",
     })?;
+    // The least is what a small image is enlarged to.
+    if u64::from(min) > LARGEST_AREA {
+        let expected = format!("at most {LARGEST_AREA}");
+        return Err(config::bad_value(
+            "size.shortest_edge",
+            &min.into(),
+            &expected,
+        ));
+    }
     Ok((min.into(), max.into()))
 }
 
 /// The bounds must be in order, and not lead to allocations without one.
 pub(crate) fn check_pixel_bounds(min: u64, max: u64) -> Result<()> {
-    const LARGEST: u64 = 1 << 28;
-    if min == 0 || min > max || max > LARGEST {
-        let expected = format!("0 < min <= max <= {LARGEST}");
+    if min == 0 || min > max || max > LARGEST_AREA {
+        let expected = format!("0 < min <= max <= {LARGEST_AREA}");
         return Err(config::bad_value("size", &[min, max][..].into(), &expected));
     }
     Ok(())
