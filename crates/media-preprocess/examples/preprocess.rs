@@ -18,7 +18,8 @@ use prefill_media_preprocess::image::{
     QwenImageProcessor, Rescale, decode, jpeg_backend,
 };
 use prefill_media_preprocess::video::{
-    Animation, Ffmpeg, FfmpegLimits, FrameSource, Gemma4VideoProcessor, QwenVideoProcessor,
+    Animation, Ffmpeg, FfmpegLimits, FrameSource, Gemma4VideoProcessor, Qwen2VideoProcessor,
+    QwenVideoProcessor,
 };
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::{Value, json};
@@ -158,7 +159,11 @@ fn configuration(arguments: &Arguments, block: &str, flat: &str) -> Result<Value
         (Family::Qwen2Vl, false) => json!({
             "size": {"shortest_edge": 3136, "longest_edge": 1_003_520}, "patch_size": 14
         }),
-        (Family::Qwen2Vl, true) => return Err("videos of Qwen2-VL are not supported".into()),
+        // The bounds of transformers' class, and the rate of qwen-vl-utils.
+        (Family::Qwen2Vl, true) => json!({
+            "size": {"shortest_edge": 100_352, "longest_edge": 602_112}, "patch_size": 14,
+            "do_sample_frames": true, "fps": 2
+        }),
     })
 }
 
@@ -297,13 +302,20 @@ fn prepare_video(arguments: &Arguments, file: &Path) -> Result<Prepared, Box<dyn
             ];
         }
         Family::Qwen3Vl | Family::Qwen2Vl => {
-            let processor = QwenVideoProcessor::from_json(&config)?.with_threads(arguments.threads);
-            let prepared = processor.prepare(source.as_mut())?;
+            let threads = arguments.threads;
+            let prepared = if arguments.family == Family::Qwen2Vl {
+                let processor = Qwen2VideoProcessor::from_json(&config)?.with_threads(threads);
+                processor.prepare(source.as_mut())?
+            } else {
+                let processor = QwenVideoProcessor::from_json(&config)?.with_threads(threads);
+                processor.prepare(source.as_mut())?
+            };
             let (n, dim) = (prepared.num_patches(), prepared.patch_dim);
             let groups = prepared.grid_thw[0];
             let stamps: Vec<String> = (0..groups).map(|i| prepared.timestamp_text(i)).collect();
             more = json!({
                 "indices": prepared.indices, "timestamps": stamps,
+                "seconds_per_group": prepared.seconds_per_group,
                 "grid_thw": prepared.grid_thw,
                 "soft_tokens_per_group": prepared.soft_tokens_per_group,
                 "pixel_values": [n, dim],

@@ -136,6 +136,10 @@ pub enum Error {
         wanted: usize,
     },
 
+    /// A video has no rate, where the rule that samples it needs one.
+    #[error("a video without a frame rate, which its sampling needs")]
+    NoFrameRate,
+
     /// A frame beyond the last was asked for.
     #[error("frame {index} of a video of {frames}")]
     FrameIndex {

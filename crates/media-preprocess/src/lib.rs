@@ -8,7 +8,7 @@
 //! - [`image::Gemma4ImageProcessor`], [`image::QwenImageProcessor`]: patches, positions or grid
 //!   and soft-token count, configured by the checkpoint.
 //! - [`video::FrameSource`] and what implements it, [`video::Gemma4VideoProcessor`],
-//!   [`video::QwenVideoProcessor`].
+//!   [`video::QwenVideoProcessor`], [`video::Qwen2VideoProcessor`].
 //! - [`MediaDigest`]: what names a prepared medium in a cache.
 //!
 //! "Exact" names its reference, since the references differ: the pass order of a Pillow
@@ -30,9 +30,9 @@
 //! # }
 //! ```
 //!
-//! What it does not do: write files, apply colour profiles, decode HEIC, AVIF, palette TIFF or
-//! Qwen2-VL video, choose a configuration for you (Qwen's bounds on pixels have no default),
-//! build prompts, or run models.
+//! What it does not do: write files, apply colour profiles, decode HEIC, AVIF or palette
+//! TIFF, choose a configuration for you (Qwen's bounds on pixels have no default), build prompts,
+//! or run models.
 
 #[cfg_attr(
     not(feature = "image"),

@@ -11,6 +11,8 @@ pub(crate) mod rescale;
 pub mod resize;
 mod rgb;
 pub(crate) mod steps;
+#[cfg(feature = "webp")]
+pub(crate) mod webp_frames;
 
 pub use decode::{AlphaPolicy, DecodeOptions, Format, JpegBackend, decode, jpeg_backend};
 pub use exif::Orientation;

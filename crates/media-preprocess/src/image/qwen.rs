@@ -11,7 +11,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use grid::check_pixel_bounds;
-pub(crate) use grid::{QwenGrid, check_aspect, read_pixel_bounds, round_to};
+pub(crate) use grid::{QwenGrid, area_bounded_size, check_aspect, read_pixel_bounds, round_to};
 use serde_json::Value;
 
 use super::config::{self, Block};
@@ -20,7 +20,7 @@ use super::resize::{Backend, PassOrder, Resizer};
 use super::steps::Steps;
 use super::{Rescale, RgbImage};
 use crate::digest::MediaDigest;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The mean of CLIP's training images, the class default of `Qwen2VLImageProcessor`
 /// (`OPENAI_CLIP_MEAN` in transformers).
@@ -60,8 +60,8 @@ impl QwenImageProcessor {
     /// Absent keys have transformers' class defaults, except the bounds on the pixels.
     ///
     /// # Errors
-    /// [`Error::ConfigMissing`] without those bounds, [`Error::ConfigUnknown`] for a key that
-    /// isn't known not to matter, [`Error::ConfigValue`] for a value that can't be followed.
+    /// [`Error::ConfigMissing`](crate::Error::ConfigMissing) without those bounds, [`Error::ConfigUnknown`](crate::Error::ConfigUnknown) for a key that
+    /// isn't known not to matter, [`Error::ConfigValue`](crate::Error::ConfigValue) for a value that can't be followed.
     pub fn from_json(config: &Value) -> Result<Self> {
         const CLASSES: &[&str] = &[
             "Qwen2VLImageProcessor",
@@ -93,8 +93,8 @@ impl QwenImageProcessor {
     /// `preprocessor_config.json` if that has no `image_processor`.
     ///
     /// # Errors
-    /// Those of [`from_json`](Self::from_json); [`Error::Io`] if there is neither file,
-    /// [`Error::Json`] if one is not JSON.
+    /// Those of [`from_json`](Self::from_json); [`Error::Io`](crate::Error::Io) if there is neither file,
+    /// [`Error::Json`](crate::Error::Json) if one is not JSON.
     pub fn from_folder(folder: impl AsRef<Path>) -> Result<Self> {
         let flat = "preprocessor_config.json";
         Self::from_json(&config::read_folder(
@@ -134,7 +134,7 @@ impl QwenImageProcessor {
     /// This processor with other bounds on `width * height`.
     ///
     /// # Errors
-    /// [`Error::ConfigValue`] unless `0 < min <= max <= 2^28`.
+    /// [`Error::ConfigValue`](crate::Error::ConfigValue) unless `0 < min <= max <= 2^28`.
     pub fn with_pixel_bounds(mut self, min: u64, max: u64) -> Result<Self> {
         check_pixel_bounds(min, max)?;
         (self.min_pixels, self.max_pixels) = (min, max);
@@ -146,30 +146,11 @@ impl QwenImageProcessor {
     /// bounds.
     ///
     /// # Errors
-    /// [`Error::EmptyImage`] for a side of 0; [`Error::ImageSize`] for an aspect over 200.
+    /// [`Error::EmptyImage`](crate::Error::EmptyImage) for a side of 0;
+    /// [`Error::ImageSize`](crate::Error::ImageSize) for an aspect over 200.
     pub fn target_size(&self, width: u32, height: u32) -> Result<(u32, u32)> {
-        if width == 0 || height == 0 {
-            return Err(Error::EmptyImage {
-                width: width.into(),
-                height: height.into(),
-            });
-        }
-        let (w, h) = (f64::from(width), f64::from(height));
-        check_aspect(w, h)?;
-        // `smart_resize` of transformers, operation by operation.
-        let factor = f64::from(self.grid.factor());
-        let (min, max) = (self.min_pixels as f64, self.max_pixels as f64);
-        let (mut wide, mut high) = (round_to(w, factor), round_to(h, factor));
-        if wide * high > max {
-            let beta = (h * w / max).sqrt();
-            let shrink = |side: f64| ((side / beta / factor).floor() * factor).max(factor);
-            (wide, high) = (shrink(w), shrink(h));
-        } else if wide * high < min {
-            let beta = (min / (h * w)).sqrt();
-            let grow = |side: f64| (side * beta / factor).ceil() * factor;
-            (wide, high) = (grow(w), grow(h));
-        }
-        Ok((wide as u32, high as u32))
+        let bounds = (self.min_pixels, self.max_pixels);
+        area_bounded_size(self.grid.factor(), bounds, width, height)
     }
 
     /// The image as the model will see it, before it is rescaled and cut.
@@ -187,7 +168,8 @@ impl QwenImageProcessor {
     ///
     /// # Errors
     /// Those of [`target_size`](Self::target_size). With `do_resize` off in the
-    /// configuration, [`Error::ImageSize`] if the image is not made of whole merged patches.
+    /// configuration, [`Error::ImageSize`](crate::Error::ImageSize) if the image is not made of
+    /// whole merged patches.
     pub fn prepare(&self, image: &RgbImage) -> Result<QwenImage> {
         let _span = tracing::debug_span!("qwen_prepare").entered();
         let image = self.resize(image)?;

@@ -8,6 +8,7 @@ mod animation;
 mod ffmpeg;
 pub mod gemma4;
 pub mod qwen;
+pub mod qwen2;
 mod sampling;
 mod source;
 
@@ -15,6 +16,7 @@ pub use animation::Animation;
 pub use ffmpeg::{Ffmpeg, FfmpegLimits};
 pub use gemma4::{Gemma4Video, Gemma4VideoProcessor};
 pub use qwen::{QwenVideo, QwenVideoProcessor};
+pub use qwen2::Qwen2VideoProcessor;
 pub use sampling::Sampling;
 pub use source::{FrameList, FrameSource};
 

@@ -1,19 +1,22 @@
 //! Qwen3-VL and Qwen3.5 take a video in pairs of frames.
 
+mod groups;
+
 use std::num::NonZeroUsize;
 use std::path::Path;
 
 use serde_json::Value;
 
-use super::{DEFAULT_FPS, FrameSource, Sampling, VideoRules, check_count, check_frame_size};
-use crate::digest::MediaDigest;
+pub use groups::QwenVideo;
+pub(crate) use groups::prepare_groups;
+
+use super::{FrameSource, Sampling, VideoRules};
 use crate::error::{Error, Result};
+use crate::image::Rescale;
 use crate::image::config::{self, Block};
-use crate::image::patches::CutDigest;
 use crate::image::qwen::{QwenGrid, check_aspect, read_pixel_bounds, round_to};
 use crate::image::resize::Resizer;
 use crate::image::steps::Steps;
-use crate::image::{Rescale, RgbImage};
 
 /// Prepares videos for Qwen3-VL and Qwen3.5 (`Qwen3VLVideoProcessor` in transformers).
 ///
@@ -203,46 +206,10 @@ impl QwenVideoProcessor {
     /// [`MAX_SAMPLED_FRAMES`](super::MAX_SAMPLED_FRAMES); those of the source.
     pub fn prepare(&self, video: &mut dyn FrameSource) -> Result<QwenVideo> {
         let _span = tracing::debug_span!("qwen_prepare_video").entered();
-        let fps = video.fps().filter(|fps| *fps > 0.0).unwrap_or(DEFAULT_FPS);
         let indices = self.sampling.indices(video.num_frames(), video.fps())?;
-        check_count(indices.len())?;
-        let temporal = self.grid.temporal_patch_size as usize;
-        let table = self.steps.table();
-        let cutter = self.grid.cutter(&table, self.steps.resizer.threads);
-        let mut digest = CutDigest::new("qwen.video", &cutter);
-        let (mut first, mut seen) = (None, 0);
-        let (mut group, mut pixel_values, mut grid_thw) = (Vec::new(), Vec::new(), [0; 3]);
-        video.visit(&indices, &mut |frame| {
-            let size = (frame.width(), frame.height());
-            check_frame_size(first, size)?;
-            first = Some(size);
-            let factor = self.grid.factor();
-            let resized = self.steps.resize_or_check(&frame, "Qwen-VL", factor, || {
-                self.target_size(indices.len(), size.0, size.1)
-            })?;
-            digest.frame(&resized);
-            grid_thw = self
-                .grid
-                .grid_of(indices.len().div_ceil(temporal), &resized);
-            group.push(resized.into_owned());
-            seen += 1;
-            if group.len() == temporal || seen == indices.len() {
-                let mut frames: Vec<&RgbImage> = group.iter().collect();
-                // The last frame is repeated to fill its temporal patch.
-                frames.resize(temporal, &group[group.len() - 1]);
-                cutter.cut(&frames, &mut pixel_values);
-                group.clear();
-            }
-            Ok(())
-        })?;
-        Ok(QwenVideo {
-            digest: self.grid.finish(digest, grid_thw),
-            pixel_values,
-            grid_thw,
-            patch_dim: self.grid.patch_dim(),
-            soft_tokens_per_group: self.grid.tokens_per_group(grid_thw),
-            timestamps: group_times(&indices, fps, temporal),
-            indices,
+        let frames = indices.len();
+        prepare_groups(self.grid, &self.steps, indices, video, |width, height| {
+            self.target_size(frames, width, height)
         })
     }
 }
@@ -269,52 +236,4 @@ fn read_sampling(block: &mut Block<'_>) -> Result<Sampling> {
     } else {
         Sampling::All
     })
-}
-
-/// The time of each group of `temporal` frames: the mean of its first and last, the indices
-/// padded by repeating the last (`_calculate_timestamps` in transformers).
-fn group_times(indices: &[usize], fps: f64, temporal: usize) -> Vec<f64> {
-    let time = |index: Option<&usize>| index.map_or(0.0, |&index| index as f64 / fps);
-    indices
-        .chunks(temporal)
-        .map(|group| f64::midpoint(time(group.first()), time(group.last())))
-        .collect()
-}
-
-/// A video as Qwen3-VL takes it.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct QwenVideo {
-    /// `[num_patches, patch_dim]`, row major: temporal groups in turn, each laid out as in
-    /// [`QwenImage`](crate::image::QwenImage) with its frames as the temporal copies.
-    pub pixel_values: Vec<f32>,
-    /// Temporal groups, rows and columns of patches.
-    pub grid_thw: [usize; 3],
-    /// Values a patch: `3 * temporal_patch_size * patch_size * patch_size`.
-    pub patch_dim: usize,
-    /// How many video tokens the prompt gets for each temporal group.
-    pub soft_tokens_per_group: usize,
-    /// Which frames of the source these are, without the padding.
-    pub indices: Vec<usize>,
-    /// When each temporal group is shown, in seconds.
-    pub timestamps: Vec<f64>,
-    /// What names this prepared video in caches.
-    pub digest: MediaDigest,
-}
-
-impl QwenVideo {
-    /// The number of patches, the product of the grid.
-    #[must_use]
-    pub fn num_patches(&self) -> usize {
-        self.grid_thw.iter().product()
-    }
-
-    /// The text that precedes temporal group `i` in the prompt: `<1.5 seconds>`.
-    ///
-    /// # Panics
-    /// If there is no such group.
-    #[must_use]
-    pub fn timestamp_text(&self, i: usize) -> String {
-        format!("<{:.1} seconds>", self.timestamps[i])
-    }
 }

@@ -14,7 +14,7 @@ use prefill_media_preprocess::image::{
     decode as decode_image,
 };
 use prefill_media_preprocess::video::{
-    Animation, FrameSource, Gemma4VideoProcessor, QwenVideoProcessor,
+    Animation, FrameSource, Gemma4VideoProcessor, Qwen2VideoProcessor, QwenVideoProcessor,
 };
 
 fn limits() -> Limits {
@@ -84,6 +84,11 @@ pub(crate) fn config(data: &[u8]) {
         }
     }
     if let Ok(processor) = QwenVideoProcessor::from_json(&value) {
+        for (width, height) in sizes {
+            let _ = processor.target_size(7, width, height);
+        }
+    }
+    if let Ok(processor) = Qwen2VideoProcessor::from_json(&value) {
         for (width, height) in sizes {
             let _ = processor.target_size(7, width, height);
         }

@@ -8,6 +8,7 @@ use image_webp::{DecodingError, WebPDecoder};
 use super::reader::{Met, PieceReader};
 use super::{Decoded, Input, Pixels};
 use crate::error::{Error, Result};
+use crate::image::webp_frames::check_frame_sizes;
 use crate::image::{Format, Orientation};
 
 /// Turns the decoder's error into ours.
@@ -40,6 +41,7 @@ pub(super) fn check_length(input: Input<'_>) -> Result<()> {
 
 pub(super) fn decode(input: Input<'_>) -> Result<Decoded> {
     check_length(input)?;
+    check_frame_sizes(input.bytes)?;
     let met = Cell::new(Met::default());
     let error = |e| error(input, met.get(), e);
     let mut decoder = WebPDecoder::new(PieceReader::new(input, &met)).map_err(error)?;

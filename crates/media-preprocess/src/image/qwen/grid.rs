@@ -12,6 +12,9 @@ use crate::image::rescale::Table;
 /// No image may be longer than this many times its width, or wider than its height.
 const MAX_ASPECT: f64 = 200.0;
 
+/// No configuration may enlarge images to more pixels than this.
+const LARGEST_AREA: u64 = 1 << 28;
+
 /// The sizes that images and videos share, by transformers' names.
 #[allow(clippy::struct_field_names, reason = "the configuration's names")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,17 +112,57 @@ pub(crate) fn read_pixel_bounds(block: &mut Block<'_>) -> Result<(u64, u64)> {
     let max = max.ok_or(Error::ConfigMissing {
         key: "size.longest_edge",
     })?;
+    // The least is what a small image is enlarged to.
+    if u64::from(min) > LARGEST_AREA {
+        let expected = format!("at most {LARGEST_AREA}");
+        return Err(config::bad_value(
+            "size.shortest_edge",
+            &min.into(),
+            &expected,
+        ));
+    }
     Ok((min.into(), max.into()))
 }
 
 /// The bounds must be in order, and not lead to allocations without one.
 pub(crate) fn check_pixel_bounds(min: u64, max: u64) -> Result<()> {
-    const LARGEST: u64 = 1 << 28;
-    if min == 0 || min > max || max > LARGEST {
-        let expected = format!("0 < min <= max <= {LARGEST}");
+    if min == 0 || min > max || max > LARGEST_AREA {
+        let expected = format!("0 < min <= max <= {LARGEST_AREA}");
         return Err(config::bad_value("size", &[min, max][..].into(), &expected));
     }
     Ok(())
+}
+
+/// The size, `(width, height)`, of an image of `width` by `height` whose sides are made
+/// multiples of `factor` and whose area is kept within `bounds`.
+pub(crate) fn area_bounded_size(
+    factor: u32,
+    bounds: (u64, u64),
+    width: u32,
+    height: u32,
+) -> Result<(u32, u32)> {
+    if width == 0 || height == 0 {
+        return Err(Error::EmptyImage {
+            width: width.into(),
+            height: height.into(),
+        });
+    }
+    let (w, h) = (f64::from(width), f64::from(height));
+    check_aspect(w, h)?;
+    // `smart_resize` of transformers, operation by operation.
+    let factor = f64::from(factor);
+    let (min, max) = (bounds.0 as f64, bounds.1 as f64);
+    let (mut wide, mut high) = (round_to(w, factor), round_to(h, factor));
+    if wide * high > max {
+        let beta = (h * w / max).sqrt();
+        let shrink = |side: f64| ((side / beta / factor).floor() * factor).max(factor);
+        (wide, high) = (shrink(w), shrink(h));
+    } else if wide * high < min {
+        let beta = (min / (h * w)).sqrt();
+        let grow = |side: f64| (side * beta / factor).ceil() * factor;
+        (wide, high) = (grow(w), grow(h));
+    }
+    Ok((wide as u32, high as u32))
 }
 
 /// `round(x / factor) * factor` as Python rounds, half to even.

@@ -4,6 +4,7 @@ use image_webp::{DecodingError, WebPDecoder};
 
 use super::{Bytes, Facts, Frames, check_canvas};
 use crate::error::{Error, Result};
+use crate::image::webp_frames::check_frame_sizes;
 use crate::image::{Format, Limits, RgbImage};
 
 #[allow(clippy::needless_pass_by_value, reason = "the shape of `map_err`")]
@@ -15,6 +16,7 @@ fn error(error: DecodingError) -> Error {
 }
 
 fn open(bytes: Bytes, limits: &Limits) -> Result<WebPDecoder<Bytes>> {
+    check_frame_sizes(bytes.get_ref())?;
     let mut decoder = WebPDecoder::new(bytes).map_err(error)?;
     let (width, height) = decoder.dimensions();
     check_canvas(width, height, limits)?;
