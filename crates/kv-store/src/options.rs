@@ -18,7 +18,8 @@ pub struct Options {
     /// How far a snapshot that is loaded may exceed the blocks that hold it. A snapshot may name
     /// one block many times, so that a small file from elsewhere can claim to be terabytes: its
     /// tensors may come to the bytes of its distinct blocks and this much more, which is checked
-    /// before anything is allocated. Default: 4 GiB.
+    /// before anything is allocated. Reading may take as much again for a moment, where the rows
+    /// of a block land in runs of less than 512 bytes. Default: 4 GiB.
     pub repeat_limit: u64,
     /// How long to wait for another process's writer. Default: 30 s.
     pub lock_timeout: Duration,

@@ -76,9 +76,10 @@ impl Store {
         Ok(written)
     }
 
-    /// Reads what [`Store::export`] wrote into a namespace. Every hash is checked, and content
-    /// blocks and snapshots must have the keys that follow from them. The keys of other records
-    /// can't be checked: import only from a source whose computations you would use.
+    /// Reads what [`Store::export`] wrote into a namespace. Every hash is checked, padding must be
+    /// zero, and content blocks and snapshots must have the keys that follow from them. The keys
+    /// of other records can't be checked: import only from a source whose computations you would
+    /// use. In memory it holds the manifest, and 64 MiB or the largest extent beyond that.
     ///
     /// # Errors
     /// [`Error::Format`], [`Error::Version`] for a stream that is damaged, cut or of a newer

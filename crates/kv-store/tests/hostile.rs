@@ -9,7 +9,7 @@ use std::sync::Arc;
 use prefill_kv_store::{
     Batch, DType, Error, Export, Kind, Layout, Options, Record, Snapshot, Store, View,
 };
-use support::{key, noise, options, put_noise, space};
+use support::{check_noise, key, noise, options, put_noise, space};
 
 const ROW: usize = 1 << 20;
 /// The head of the sample's table with its name, and the head of its group.
@@ -171,9 +171,10 @@ fn many_empty_tensors_in_many_blocks_are_bounded() {
 
 #[test]
 fn a_table_that_its_blocks_do_not_bear_out_is_refused() {
+    type Change<'c> = &'c dyn Fn(&mut Vec<u8>);
     let (_, store) = two_equal_rows();
     let tensor = BLOCKS + 2 * BLOCK;
-    let changes: [&dyn Fn(&mut Vec<u8>); 4] = [
+    let changes: [Change<'_>; 4] = [
         // bool, f64, a shorter row, and no blocks.
         &|table| table[tensor] = 0,
         &|table| table[tensor] = 11,
@@ -192,6 +193,28 @@ fn a_table_that_its_blocks_do_not_bear_out_is_refused() {
         let error = imported(&file, options()).load(&space(), "s").unwrap_err();
         assert!(matches!(error, Error::Format { .. }), "change {n}: {error}");
     }
+}
+
+#[test]
+fn a_snapshot_that_claims_everything_blocks_no_eviction() {
+    let (_, store) = two_equal_rows();
+    let file = forged(&store, 1, |table| {
+        let mut table = table.to_vec();
+        set(&mut table, BLOCKS + 2 * BLOCK + 24, 1 << 63);
+        table
+    });
+    let limit = 4 << 20;
+    let store = Store::in_memory(Options { limit, ..options() }).unwrap();
+    for n in 0..5 {
+        put_noise(&store, n, 300_000).unwrap();
+    }
+    store.import(&space(), &mut &file[..], &mut go_on).unwrap();
+    for n in 5..40 {
+        put_noise(&store, n, 300_000).unwrap();
+    }
+    assert!(check_noise(&store, 39));
+    assert!((0..5).all(|n| !check_noise(&store, n)));
+    assert!(store.snapshot_info(&space(), "s").is_err());
 }
 
 #[test]
