@@ -16,6 +16,7 @@ fn options() -> Options {
         free_floor: 0,
         threads: 1,
         limit: 64 << 20,
+        repeat_limit: 1 << 20,
         ..Default::default()
     }
 }
