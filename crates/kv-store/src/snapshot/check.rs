@@ -5,6 +5,8 @@ use crate::format::{BlockRef, ExtentLayout, SnapshotTable, TableTensor};
 use crate::store::Inner;
 use crate::{Error, Result};
 
+/// Tensors that are not empty lie at multiples of this in a block.
+const ALIGN: u64 = 64;
 /// Memory that reading one tensor of one block takes, beside its bytes.
 const PART_BYTES: u64 = 512;
 
@@ -32,8 +34,8 @@ impl Inner {
         let parts = parts
             .map(|(group, tensors)| group.blocks.len() as u64 * tensors.len() as u64)
             .fold(0, u64::saturating_add);
-        if parts > limit / PART_BYTES {
-            let limit = limit / PART_BYTES;
+        let limit = held / ALIGN + self.options.repeat_limit / PART_BYTES;
+        if parts > limit {
             return Err(Error::limit("tensors of all blocks", parts, limit));
         }
         for (group, tensors) in table.groups.iter().zip(&tensors) {
