@@ -181,7 +181,7 @@ fn line(listed: &Listed) -> String {
     let record = &listed.record;
     let mut name = record.key.to_string();
     name.truncate(12);
-    let (mut bytes, mut tensors) = (record.bytes, &record.tensors);
+    let (mut bytes, mut tensors) = (record.bytes, &record.tensors[..]);
     if let Some(snapshot) = &listed.snapshot {
         name.clone_from(&snapshot.name);
         (bytes, tensors) = (snapshot.bytes, &snapshot.tensors);

@@ -1,14 +1,14 @@
 //! What an operator asks of a store: list, verify, collect, wipe.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::batch::{Address, Namespace};
 use crate::fetch::{Source, Span, fetch};
-use crate::format::SnapshotTable;
+use crate::format::{ExtentLayout, SnapshotTable};
 use crate::index::{Commit, Location};
 use crate::refresh::{FileKind, file_name};
-use crate::store::{RecordInfo, Store};
+use crate::store::{RecordInfo, Store, TensorInfo};
 use crate::{Error, Key, Kind, Miss, Result, SnapshotInfo};
 
 /// How far long work has come, in bytes; it goes on while the callback returns `true`.
@@ -69,14 +69,21 @@ impl Store {
         // A listing that can't be refreshed shows what was known.
         let _ = self.inner.refresh_if_changed();
         let index = self.inner.index.read();
+        // A manifest's records share its layouts; so must their descriptions, or a list would be
+        // much larger than the files.
+        let mut described: HashMap<*const ExtentLayout, Arc<[TensorInfo]>> = HashMap::new();
         let mut all: Vec<(u64, u32, Listed)> = index
             .records()
             .map(|(address, location)| {
                 let table = (location.entry().kind == Kind::Snapshot)
                     .then(|| SnapshotTable::decode(&location.entry().metadata).ok())
                     .flatten();
+                let layout = location.commit.manifest.layout(location.entry());
+                let tensors = described
+                    .entry(Arc::as_ptr(layout))
+                    .or_insert_with(|| TensorInfo::of(layout));
                 let listed = Listed {
-                    record: RecordInfo::of(location),
+                    record: RecordInfo::with_tensors(location, tensors.clone()),
                     snapshot: table.map(|t| t.info()),
                     references: index.references(address),
                 };

@@ -17,7 +17,15 @@ use crate::refresh::{FileKind, file_name, stat};
 use crate::stats::{PutReport, add, add_micros};
 use crate::store::{Inner, Store};
 use crate::vfs::write_all;
-use crate::{Error, Key, Kind, Result, View};
+use crate::{DType, Error, Key, Kind, Result, View};
+
+/// The bytes of a record on its way into a pack.
+pub(crate) enum Views<'a> {
+    /// Each tensor of its layout.
+    Tensors(Vec<View<'a>>),
+    /// Its payload as it lies in an extent.
+    Payload(&'a [u8]),
+}
 
 /// A record on its way into a manifest.
 pub(crate) struct Draft<'a> {
@@ -25,8 +33,8 @@ pub(crate) struct Draft<'a> {
     pub(crate) kind: Kind,
     pub(crate) parent: Option<Key>,
     pub(crate) cost: f64,
-    pub(crate) layout: ExtentLayout,
-    pub(crate) views: Vec<View<'a>>,
+    pub(crate) layout: Arc<ExtentLayout>,
+    pub(crate) views: Views<'a>,
     pub(crate) metadata: Cow<'a, [u8]>,
     /// The hashes of its pieces, if they are known already.
     pub(crate) pieces: Option<Vec<Hash>>,
@@ -61,8 +69,8 @@ impl Store {
                 kind: record.kind,
                 parent: record.parent,
                 cost: record.cost,
-                layout: record.layout()?,
-                views: record.tensors.iter().map(|(_, v)| v.clone()).collect(),
+                layout: Arc::new(record.layout()?),
+                views: Views::Tensors(record.tensors.iter().map(|(_, v)| v.clone()).collect()),
                 metadata: record.metadata.into(),
                 pieces: None,
             });
@@ -191,10 +199,18 @@ impl Inner {
                 pieces: draft.pieces.unwrap_or_else(|| vec![[0; 32]; count]).into(),
                 metadata: draft.metadata.into(),
             });
-            let layout = manifest.layouts[layout as usize].clone();
+            let (layout, views) = match draft.views {
+                Views::Tensors(views) => (manifest.layouts[layout as usize].clone(), views),
+                Views::Payload(bytes) => {
+                    let view = View::contiguous(bytes, DType::U8, &[bytes.len()])?;
+                    let tensor = ("", view.dtype(), view.shape());
+                    let layout = ExtentLayout::place([tensor].into_iter())?;
+                    (Arc::new(layout), vec![view])
+                }
+            };
             extents.push(Extent {
                 layout,
-                views: draft.views,
+                views,
                 offset,
                 len,
                 hashed,

@@ -246,10 +246,14 @@ impl Index {
 
     /// The bytes that a record stands for in the eyes of the policy: a snapshot for its blocks.
     pub(crate) fn weight(entry: &Entry) -> u64 {
-        match entry.kind {
+        /// A table may claim anything: the sum that the policy keeps must not overflow, or what
+        /// comes later would be out of its sight.
+        const GREATEST: u64 = 1 << 44;
+        let bytes = match entry.kind {
             Kind::Snapshot => SnapshotTable::decode(&entry.metadata).map_or(0, |t| t.bytes()),
             _ => entry.len,
-        }
+        };
+        bytes.min(GREATEST)
     }
 
     /// Keeps a content block as a snapshot does.

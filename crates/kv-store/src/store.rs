@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::{Mutex, RwLock};
 
 use crate::batch::Address;
+use crate::format::ExtentLayout;
 use crate::index::{Index, Location};
 use crate::options::Options;
 use crate::refresh::UNSETTLED;
@@ -67,8 +68,8 @@ pub struct RecordInfo {
     pub cost: f64,
     /// The bytes of its extent in the pack, padding included.
     pub bytes: u64,
-    /// Its tensors.
-    pub tensors: Vec<TensorInfo>,
+    /// Its tensors. Records that are listed share this if they look alike.
+    pub tensors: Arc<[TensorInfo]>,
     /// The metadata given with it.
     pub metadata: Vec<u8>,
     /// When its batch was committed, in seconds since 1970-01-01 UTC.
@@ -212,6 +213,12 @@ impl Inner {
 
 impl RecordInfo {
     pub(crate) fn of(location: &Location) -> Self {
+        let layout = location.commit.manifest.layout(location.entry());
+        Self::with_tensors(location, TensorInfo::of(layout))
+    }
+
+    /// Of a record whose tensors are described already.
+    pub(crate) fn with_tensors(location: &Location, tensors: Arc<[TensorInfo]>) -> Self {
         let (commit, entry) = (&location.commit, location.entry());
         Self {
             namespace: commit.namespace.name().to_owned(),
@@ -220,19 +227,22 @@ impl RecordInfo {
             parent: entry.parent,
             cost: entry.cost,
             bytes: entry.len,
-            tensors: commit
-                .manifest
-                .layout(entry)
-                .tensors
-                .iter()
-                .map(|t| TensorInfo {
-                    name: t.name.clone(),
-                    dtype: t.dtype,
-                    shape: t.shape.clone(),
-                })
-                .collect(),
+            tensors,
             metadata: entry.metadata.to_vec(),
             created: commit.manifest.created,
         }
+    }
+}
+
+impl TensorInfo {
+    pub(crate) fn of(layout: &ExtentLayout) -> Arc<[Self]> {
+        let tensors = layout.tensors.iter();
+        tensors
+            .map(|t| Self {
+                name: t.name.clone(),
+                dtype: t.dtype,
+                shape: t.shape.clone(),
+            })
+            .collect()
     }
 }

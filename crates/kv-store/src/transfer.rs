@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
+use std::sync::Arc;
 
 use crate::admin::Progress;
 use crate::batch::{Address, Namespace};
-use crate::commit::Draft;
+use crate::commit::{Draft, Views};
 use crate::fetch::{Span, fetch};
 use crate::format::{Entry, ExportHeader, ExtentLayout, Manifest, SnapshotTable};
 use crate::index::{Index, Location};
@@ -15,7 +16,7 @@ use crate::pins::Pins;
 use crate::snapshot::content_key;
 use crate::stats::PutReport;
 use crate::store::{Inner, Store};
-use crate::{Error, Key, Kind, Result, View};
+use crate::{Error, Key, Kind, Result};
 
 /// An import commits whenever it holds this much.
 const COMMIT_BYTES: u64 = 64 << 20;
@@ -75,9 +76,10 @@ impl Store {
         Ok(written)
     }
 
-    /// Reads what [`Store::export`] wrote into a namespace. Every hash is checked, and content
-    /// blocks and snapshots must have the keys that follow from them. The keys of other records
-    /// can't be checked: import only from a source whose computations you would use.
+    /// Reads what [`Store::export`] wrote into a namespace. Every hash is checked, padding must be
+    /// zero, and content blocks and snapshots must have the keys that follow from them. The keys
+    /// of other records can't be checked: import only from a source whose computations you would
+    /// use. In memory it holds the manifest, and 64 MiB or the largest extent beyond that.
     ///
     /// # Errors
     /// [`Error::Format`], [`Error::Version`] for a stream that is damaged, cut or of a newer
@@ -171,7 +173,7 @@ fn export_manifest(namespace: &Namespace, locations: &[Location]) -> Manifest {
     let mut manifest = Manifest::new(random_id(), namespace.shared_name(), 0);
     for location in locations {
         let mut entry = location.entry().clone();
-        entry.layout = manifest.intern((**location.commit.manifest.layout(&entry)).clone());
+        entry.layout = manifest.intern(location.commit.manifest.layout(&entry).clone());
         entry.offset = manifest.pack_len;
         manifest.pack_len += entry.len;
         manifest.records.push(entry);
@@ -239,6 +241,12 @@ impl Stream<'_> {
             return Err(self.invalid("an extent with the hashes of its pieces"));
         }
         let layout = manifest.layout(entry);
+        if !layout
+            .padding(&bytes)
+            .all(|gap| gap.iter().all(|&b| b == 0))
+        {
+            return Err(self.invalid("zero bytes between tensors"));
+        }
         if entry.kind == Kind::Content && entry.key != content_key(layout, &entry.pieces) {
             return Err(self.invalid("a block with the key of its content"));
         }
@@ -261,7 +269,7 @@ struct Importing<'i, 'w> {
     namespace: &'i Namespace,
     writing: &'i mut Writing<'w>,
     needed: Vec<Address>,
-    held: Vec<(Entry, ExtentLayout, Vec<u8>)>,
+    held: Vec<(Entry, Arc<ExtentLayout>, Vec<u8>)>,
     held_bytes: u64,
     keep_hashes: bool,
     report: PutReport,
@@ -278,7 +286,7 @@ impl Importing<'_, '_> {
         }
         self.held_bytes += bytes.len() as u64;
         self.held
-            .push((entry.clone(), (**manifest.layout(entry)).clone(), bytes));
+            .push((entry.clone(), manifest.layout(entry).clone(), bytes));
         if self.held_bytes >= COMMIT_BYTES {
             self.commit()
         } else {
@@ -304,8 +312,8 @@ impl Importing<'_, '_> {
         let keep = self.keep_hashes;
         let drafts = held
             .iter()
-            .map(|(entry, layout, bytes)| draft(entry, layout, bytes, keep));
-        let drafts = drafts.collect::<Result<Vec<_>>>()?;
+            .map(|(entry, layout, bytes)| draft(entry, layout, bytes, keep))
+            .collect();
         // Blocks that are here already must outlive what is evicted for the others.
         let pins = Pins::new(self.inner, &self.needed);
         let replaced: Vec<Location> = {
@@ -333,23 +341,18 @@ impl Importing<'_, '_> {
 /// A record as it came; its hashes are kept if the stream cuts pieces as this version does.
 fn draft<'a>(
     entry: &'a Entry,
-    layout: &ExtentLayout,
+    layout: &Arc<ExtentLayout>,
     bytes: &'a [u8],
     keep_hashes: bool,
-) -> Result<Draft<'a>> {
-    let views = layout
-        .tensors
-        .iter()
-        .map(|t| View::contiguous(&bytes[t.offset..t.offset + t.bytes], t.dtype, &t.shape))
-        .collect::<Result<Vec<_>>>()?;
-    Ok(Draft {
+) -> Draft<'a> {
+    Draft {
         key: entry.key,
         kind: entry.kind,
         parent: entry.parent,
         cost: entry.cost,
         layout: layout.clone(),
-        views,
+        views: Views::Payload(&bytes[..layout.payload]),
         metadata: (&*entry.metadata).into(),
         pieces: keep_hashes.then(|| entry.pieces.to_vec()),
-    })
+    }
 }

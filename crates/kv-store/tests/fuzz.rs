@@ -37,6 +37,25 @@ fn corpus(kind: &str) -> Vec<Vec<u8>> {
     all
 }
 
+/// The corpus as files, for cargo-fuzz to begin with.
+#[test]
+#[ignore = "writes into fuzz/corpus"]
+fn seeds() {
+    for (kind, target) in [
+        ("commit", "manifest"),
+        ("pack", "pack"),
+        ("export", "export"),
+    ] {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("fuzz/corpus")
+            .join(target);
+        std::fs::create_dir_all(&folder).unwrap();
+        for (n, bytes) in corpus(kind).iter().enumerate() {
+            std::fs::write(folder.join(format!("seed-{n}")), bytes).unwrap();
+        }
+    }
+}
+
 /// Runs a target over a corpus, and over changed, cut and joined copies of it.
 fn replay(kind: &str, target: fn(&[u8]), rounds: usize) {
     let corpus = corpus(kind);

@@ -84,15 +84,15 @@ impl Manifest {
     }
 
     /// The index of this layout in the table, which grows where it is new.
-    pub(crate) fn intern(&mut self, layout: ExtentLayout) -> u32 {
+    pub(crate) fn intern(&mut self, layout: Arc<ExtentLayout>) -> u32 {
         // Blocks of one batch look alike: the match is nearly always among the last few.
         let recent = self.layouts.len().saturating_sub(64);
         let known = self.layouts[recent..]
             .iter()
-            .rposition(|known| **known == layout);
+            .rposition(|known| *known == layout);
         let index = known.map_or(self.layouts.len(), |i| recent + i);
         if known.is_none() {
-            self.layouts.push(Arc::new(layout));
+            self.layouts.push(layout);
         }
         index as u32
     }
@@ -297,8 +297,8 @@ mod tests {
             ("", DType::U8, &[0]),
             ("v", DType::F32, &[]),
         ];
-        let layout = manifest.intern(ExtentLayout::place(tensors.into_iter()).unwrap());
-        let empty = manifest.intern(ExtentLayout::default());
+        let layout = manifest.intern(Arc::new(ExtentLayout::place(tensors.into_iter()).unwrap()));
+        let empty = manifest.intern(Arc::default());
         manifest.pack_len = 16_384;
         for (i, (layout, len)) in [(layout, 16_384), (empty, 0)].into_iter().enumerate() {
             manifest.records.push(Entry {

@@ -79,6 +79,16 @@ impl ExtentLayout {
         Ok(())
     }
 
+    /// The parts of an extent that no tensor holds.
+    pub(crate) fn padding<'b>(&self, extent: &'b [u8]) -> impl Iterator<Item = &'b [u8]> {
+        let starts = self.tensors.iter().map(|t| t.offset).chain([extent.len()]);
+        let ends = self.tensors.iter().map(|t| t.offset + t.bytes);
+        std::iter::once(0)
+            .chain(ends)
+            .zip(starts)
+            .map(|(from, to)| &extent[from..to])
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.put_u32(self.tensors.len() as u32);
         out.put_u32(0);

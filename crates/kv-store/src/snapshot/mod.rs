@@ -1,5 +1,6 @@
 //! Named sets of whole tensors, cut into blocks that are shared by content.
 
+mod check;
 mod plan;
 mod save;
 
@@ -196,11 +197,14 @@ impl Store {
     /// Loads a snapshot into memory of its own, verified.
     ///
     /// # Errors
-    /// [`Error::Miss`] if it, or a block of it, can't be had.
+    /// [`Error::Miss`] if it, or a block of it, can't be had; [`Error::Limit`] if it exceeds its
+    /// distinct blocks by more than [`Options::repeat_limit`](crate::Options::repeat_limit);
+    /// [`Error::Format`] if its blocks do not hold its tensors. Nothing is allocated before that
+    /// is known.
     pub fn load(&self, namespace: &Namespace, name: &str) -> Result<LoadedSnapshot> {
         let table = self.inner.table(namespace, name)?;
         let info = table.info();
-        self.inner.check_size(namespace, name, &table)?;
+        self.inner.check_table(namespace, &table)?;
         let mut bytes: Vec<Vec<u8>> = table
             .tensors
             .iter()
@@ -225,7 +229,7 @@ impl Store {
     /// to and its layout there.
     ///
     /// # Errors
-    /// As [`Store::read_into`].
+    /// As [`Store::load`] and [`Store::read_into`].
     pub fn load_into(
         &self,
         namespace: &Namespace,
@@ -234,6 +238,7 @@ impl Store {
         buffers: &mut [&mut [u8]],
     ) -> Result<ReadReport> {
         let table = self.inner.table(namespace, name)?;
+        self.inner.check_table(namespace, &table)?;
         self.load_table(namespace, name, &table, targets, buffers)
     }
 
@@ -326,18 +331,5 @@ impl Inner {
     pub(crate) fn table(&self, namespace: &Namespace, name: &str) -> Result<SnapshotTable> {
         let location = self.locate(namespace.address(Key::of_snapshot(name)))?;
         SnapshotTable::decode(&location.entry().metadata)
-    }
-
-    /// Makes sure that a table claims no more bytes than its blocks hold.
-    fn check_size(&self, namespace: &Namespace, name: &str, table: &SnapshotTable) -> Result<()> {
-        let held = {
-            let index = self.index.read();
-            let len = |key| index.get(&namespace.address(key)).map(|l| l.entry().len);
-            table.blocks().filter_map(len).fold(0, u64::saturating_add)
-        };
-        if table.bytes() > held {
-            return Err(self.miss(Key::of_snapshot(name), crate::Miss::Absent));
-        }
-        Ok(())
     }
 }

@@ -32,7 +32,7 @@ struct PlanGroup<'a> {
 /// A block that was hashed.
 pub(super) struct Fresh<'a> {
     pub(super) key: Key,
-    pub(super) layout: ExtentLayout,
+    pub(super) layout: Arc<ExtentLayout>,
     pub(super) views: Vec<View<'a>>,
     pub(super) pieces: Vec<Hash>,
     pub(super) bytes: u64,
@@ -87,18 +87,12 @@ impl<'a> Plan<'a> {
                 })
                 .collect()
         };
-        let of_base: Vec<Vec<_>> = (0..base.groups.len())
-            .map(|index| {
-                let of_group = base.tensors.iter().filter(|t| t.group as usize == index);
-                of_group
-                    .map(|t| {
-                        let (mut shape, axis) = (t.shape.clone(), t.axis.map(usize::from));
-                        blank(&mut shape, axis);
-                        (t.name.clone(), t.dtype, shape, axis)
-                    })
-                    .collect()
-            })
-            .collect();
+        let mut of_base: Vec<Vec<_>> = vec![Vec::new(); base.groups.len()];
+        for t in &base.tensors {
+            let (mut shape, axis) = (t.shape.clone(), t.axis.map(usize::from));
+            blank(&mut shape, axis);
+            of_base[t.group as usize].push((t.name.clone(), t.dtype, shape, axis));
+        }
         let described: Vec<Vec<_>> = (0..self.groups.len()).map(described).collect();
         for (group, described) in self.groups.iter_mut().zip(described) {
             let like = of_base
@@ -169,10 +163,9 @@ impl<'a> Plan<'a> {
                 rows: rows as u64,
             };
             self.groups[group].blocks.push(block);
-            let layout = Arc::unwrap_or_clone(extent.layout);
             fresh.push(Fresh {
                 key,
-                layout,
+                layout: extent.layout,
                 views: extent.views,
                 pieces,
                 bytes: extent.len,

@@ -1,11 +1,12 @@
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Snapshot;
 use super::plan::{Fresh, Plan};
 use crate::batch::{Address, Namespace};
-use crate::commit::Draft;
-use crate::format::{ExtentLayout, MAX_METADATA, SnapshotTable};
+use crate::commit::{Draft, Views};
+use crate::format::{MAX_METADATA, SnapshotTable};
 use crate::pins::Pins;
 use crate::stats::{PutReport, add, add_micros};
 use crate::store::{Inner, Store};
@@ -51,8 +52,8 @@ impl Store {
             kind: Kind::Snapshot,
             parent: None,
             cost: snapshot.cost,
-            layout: ExtentLayout::default(),
-            views: Vec::new(),
+            layout: Arc::default(),
+            views: Views::Tensors(Vec::new()),
             metadata: table.encode().into(),
             pieces: None,
         });
@@ -112,7 +113,7 @@ impl Inner {
                 parent: None,
                 cost: 0.0,
                 layout: block.layout,
-                views: block.views,
+                views: Views::Tensors(block.views),
                 metadata: (&[][..]).into(),
                 pieces: Some(block.pieces),
             });
