@@ -53,12 +53,23 @@ GEMMA4_WEIGHTS = [
     (r"\.bias$", 0.0, 0.2),
     (r"", 0.0, None),
 ]
+# Norm weights are what is added to one.
+GEMMA3_WEIGHTS = [
+    (r"\.[qk]_norm\.weight$", 0.6, 0.3),
+    (r"post_attention_layernorm\.weight$", -0.4, 0.3),
+    (r"post_feedforward_layernorm\.weight$", 2.0, 0.6),
+    (r"norm\.weight$", 0.0, 0.4),
+    (r"\.embed_tokens\.weight$", 0.0, 0.4),
+    (r"", 0.0, None),
+]
+RULES = {"gemma3_text": GEMMA3_WEIGHTS}
 # With neither per-layer embeddings nor experts, the last token needs yet more weight.
 WITHOUT_PER_LAYER = [
     (r"\.layer_scalar$", 0.5, 0.15),
     (r"language_model\..*post_attention_layernorm\.weight$", 0.6, 0.2),
     (r"language_model\..*post_feedforward_layernorm\.weight$", 1.8, 0.6),
 ]
+RULES["gemma4_unified"] = WITHOUT_PER_LAYER + GEMMA4_WEIGHTS
 
 
 def shapes(config, folder):
@@ -80,7 +91,7 @@ def on_disk(name):
 
 def shared_projections(config):
     """Keys and values of KV-shared layers: published checkpoints may carry them, none reads them."""
-    text = config["text_config"]
+    text = config.get("text_config", {"num_hidden_layers": 0, "num_kv_shared_layers": 0})
     layers, shared = text["num_hidden_layers"], text["num_kv_shared_layers"]
     found = {}
     for layer in range(layers - shared, layers):
@@ -117,7 +128,8 @@ def make(name):
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "config.json", config)
-    write_json(folder / "processor_config.json", processor)
+    if processor:
+        write_json(folder / "processor_config.json", processor)
     write_json(folder / "tokenizer_config.json", tokenizer_config())
     # The last ids have no token, as in published checkpoints.
     write_json(folder / "tokenizer.json", train(VOCAB - 8), indent=None)
@@ -127,7 +139,7 @@ def make(name):
 
     found = shapes(config, folder)
     unused = shared_projections(config)
-    rules = WITHOUT_PER_LAYER + GEMMA4_WEIGHTS if name == "gemma4_unified" else GEMMA4_WEIGHTS
+    rules = RULES.get(name, GEMMA4_WEIGHTS)
     rows = [describe(n, s, n in unused, rules) for n, s in sorted((found | unused).items())]
     write_tensors(folder / "tensors.json", seed, rows)
     golden = HERE / "goldens" / name

@@ -246,11 +246,46 @@ UNIFIED_PROCESSOR["feature_extractor"] = {
     "return_attention_mask": True,
 }
 
-# Name: configuration, processor, seed. Each seed was chosen so that no case generates a media
+# Gemma 3's text models (270M, 1B): norms that multiply by one plus their weight, one head size, a
+# rotary base a kind of layer. The full layers' frequencies are divided, as in the larger models.
+GEMMA3_TEXT = {
+    "model_type": "gemma3_text",
+    "architectures": ["Gemma3ForCausalLM"],
+    "dtype": "float32",
+    "tie_word_embeddings": True,
+    "vocab_size": VOCAB,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 32,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "max_position_embeddings": 4096,
+    "rms_norm_eps": 1e-6,
+    "query_pre_attn_scalar": 24,
+    "sliding_window": 32,
+    # mlx-lm knows this only.
+    "sliding_window_pattern": 3,
+    "layer_types": [SLIDING, SLIDING, FULL, SLIDING, SLIDING, FULL],
+    "rope_theta": 1000000.0,
+    "rope_local_base_freq": 10000.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+    "attn_logit_softcapping": None,
+    "final_logit_softcapping": None,
+    "use_bidirectional_attention": False,
+    "attention_bias": False,
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": [token_id("<eos>"), token_id("<turn|>")],
+}
+
+# Name: configuration, processor (none for text alone), seed. Each seed was chosen so that no case generates a media
 # token or an id beyond the per-layer table, repeats one token, or comes near a tie:
 # make_goldens.py checks this.
 MODELS = {
     "gemma4_e2b": (GEMMA4_E2B, PROCESSOR, 7),
     "gemma4_26b": (GEMMA4_26B, PROCESSOR, 26),
     "gemma4_unified": (GEMMA4_UNIFIED, UNIFIED_PROCESSOR, 15),
+    "gemma3_text": (GEMMA3_TEXT, None, 3),
 }

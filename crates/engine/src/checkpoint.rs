@@ -77,6 +77,11 @@ impl Checkpoint {
             .is_some_and(|config| !config.is_null())
     }
 
+    /// One setting at the top of `config.json`.
+    pub(crate) fn setting(&self, key: &str) -> Option<&Value> {
+        self.config.get(key)
+    }
+
     /// The configuration as the family's own struct.
     pub(crate) fn config<T: DeserializeOwned>(&self) -> Result<T> {
         serde_json::from_value(self.config.clone())

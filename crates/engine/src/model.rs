@@ -32,6 +32,8 @@ pub enum WorkingType {
     F32,
     /// bfloat16.
     Bf16,
+    /// IEEE half precision.
+    F16,
 }
 
 impl WorkingType {
@@ -40,6 +42,7 @@ impl WorkingType {
             Self::AsStored => None,
             Self::F32 => Some(Dtype::Float32),
             Self::Bf16 => Some(Dtype::Bfloat16),
+            Self::F16 => Some(Dtype::Float16),
         }
     }
 }
@@ -94,11 +97,13 @@ impl Model {
     ) -> Result<Self> {
         let mut on_bytes = |done, total| progress(Progress { done, total });
         let family: Box<dyn LanguageModel> = match checkpoint.model_type() {
-            "gemma4" | "gemma4_unified" => Box::new(Gemma4::load(
-                checkpoint,
-                working_type.dtype(),
-                &mut on_bytes,
-            )?),
+            "gemma3_text" | "gemma4" | "gemma4_text" | "gemma4_unified" | "gemma4_unified_text" => {
+                Box::new(Gemma4::load(
+                    checkpoint,
+                    working_type.dtype(),
+                    &mut on_bytes,
+                )?)
+            }
             other => {
                 return Err(Error::UnsupportedModel {
                     model_type: other.to_owned(),
@@ -139,7 +144,7 @@ impl Model {
     /// # Errors
     /// [`Error::NoTower`] if the checkpoint has none for it, [`Error::Mlx`].
     pub fn features(&self, medium: &PreparedMedium) -> Result<Vec<Vec<f32>>> {
-        let rows = self.encode(medium)?.as_dtype(Dtype::Float32)?;
+        let rows = self.family.encode(medium)?.as_dtype(Dtype::Float32)?;
         let hidden = rows.dim(1) as usize;
         let values = rows
             .to_vec_exact::<f32>()
@@ -173,7 +178,7 @@ impl Model {
         let started = Instant::now();
         let mut features = Vec::with_capacity(prepared.media.len());
         for medium in &prepared.media {
-            let rows = self.encode(medium)?;
+            let rows = self.family.encode(medium)?;
             eval([&rows])?;
             features.push(rows);
             report(0)?;
@@ -247,12 +252,6 @@ impl Model {
             .filter(|span| (start..end).contains(&span.start))
             .map(|span| ((span.start - start) as i32, span.length as i32))
             .collect()
-    }
-
-    fn encode(&self, medium: &PreparedMedium) -> Result<Array> {
-        match medium {
-            PreparedMedium::Image(image) => self.family.encode_image(image),
-        }
     }
 
     fn check(&self, ids: &[u32]) -> Result<()> {

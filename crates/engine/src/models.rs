@@ -9,7 +9,7 @@ use prefill_media_preprocess::image::Gemma4Image;
 
 use crate::Result;
 use crate::cache::Cache;
-use crate::prompt::MediaKind;
+use crate::prompt::{MediaKind, PreparedMedium};
 
 /// What the engine needs of a model. All arrays belong to the MLX thread.
 pub(crate) trait LanguageModel: Debug {
@@ -26,8 +26,12 @@ pub(crate) trait LanguageModel: Debug {
     /// call may end inside it.
     fn is_bidirectional(&self, kind: MediaKind) -> bool;
 
-    /// The features of a picture, `[soft tokens, hidden]`, in the working type.
-    fn encode_image(&self, image: &Gemma4Image) -> Result<Array>;
+    /// The features of a medium, `[soft tokens, hidden]`, in the working type.
+    ///
+    /// # Errors
+    /// [`NoTower`](crate::Error::NoTower) for a kind, or another family's form of one, that
+    /// this model does not take.
+    fn encode(&self, medium: &PreparedMedium) -> Result<Array>;
 
     /// Feeds a chunk. Where `logits` are wanted, gives those after its last position,
     /// `[vocabulary]` in f32.

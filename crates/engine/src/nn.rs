@@ -8,7 +8,7 @@ mod norm;
 mod rope;
 mod scalar;
 
-pub(crate) use activation::gelu_tanh;
+pub(crate) use activation::{gelu_tanh, glu, silu};
 pub(crate) use linear::{ClippedLinear, Linear};
 pub(crate) use mask::{Mask, attention};
 pub(crate) use matrix::Matrix;

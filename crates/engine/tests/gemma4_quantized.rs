@@ -6,7 +6,6 @@
     reason = "the measured differences are worth reading"
 )]
 
-use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -15,65 +14,37 @@ use mlx_sys_ext::{HostView, Quantization, dequantize, quantize};
 use prefill_engine::{
     Checkpoint, Conversation, Error, MlxThread, Model, Preparer, TemplateOptions, WorkingType,
 };
-use prefill_test_support::Golden;
-use safetensors::SafeTensors;
-use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
+use prefill_test_support::{Golden, StoredTensor};
+use safetensors::tensor::Dtype;
 
-/// Name, type, shape and bytes.
-type Stored = (String, Dtype, Vec<usize>, Vec<u8>);
-
-fn read(folder: &Path) -> Vec<Stored> {
-    let bytes = fs::read(folder.join("model.safetensors")).unwrap();
-    let tensors = SafeTensors::deserialize(&bytes).unwrap();
-    let owned = |(name, tensor): (String, TensorView<'_>)| {
-        let shape = tensor.shape().to_vec();
-        (name, tensor.dtype(), shape, tensor.data().to_vec())
-    };
-    tensors.tensors().into_iter().map(owned).collect()
+fn read(folder: &Path) -> Vec<StoredTensor> {
+    StoredTensor::read_file(&folder.join("model.safetensors")).unwrap()
 }
 
-fn write(folder: &Path, tensors: &[Stored]) {
-    let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
-        (
-            name.clone(),
-            TensorView::new(*dtype, shape.clone(), bytes).unwrap(),
-        )
-    });
-    serialize_to_file(views, None, &folder.join("model.safetensors")).unwrap();
+fn write(folder: &Path, tensors: &[StoredTensor]) {
+    StoredTensor::write_file(tensors, &folder.join("model.safetensors")).unwrap();
 }
 
-fn stored(name: String, dtype: Dtype, array: Array) -> Stored {
+fn stored(name: String, dtype: Dtype, array: Array) -> StoredTensor {
     array.eval().unwrap();
     let rows = array.contiguous().unwrap();
     rows.eval().unwrap();
     let view = HostView::new(rows).unwrap();
     let shape = view.shape().iter().map(|&extent| extent as usize).collect();
-    (name, dtype, shape, view.bytes().to_vec())
+    StoredTensor {
+        name,
+        dtype,
+        shape,
+        bytes: view.bytes().to_vec(),
+    }
 }
 
 /// Experts as mlx-community stores them, since only those are ever quantised.
-fn split_experts(tensors: Vec<Stored>) -> Vec<Stored> {
-    let mut split = Vec::new();
-    for (name, dtype, shape, bytes) in tensors {
-        if let Some(path) = name.strip_suffix("gate_up_proj") {
-            let half = bytes.len() / shape[0] / 2;
-            for (index, part) in ["gate_proj", "up_proj"].into_iter().enumerate() {
-                let rows: Vec<u8> = bytes
-                    .chunks(2 * half)
-                    .flat_map(|expert| &expert[index * half..(index + 1) * half])
-                    .copied()
-                    .collect();
-                let name = format!("{path}switch_glu.{part}.weight");
-                split.push((name, dtype, vec![shape[0], shape[1] / 2, shape[2]], rows));
-            }
-        } else if let Some(path) = name.strip_suffix("experts.down_proj") {
-            let name = format!("{path}experts.switch_glu.down_proj.weight");
-            split.push((name, dtype, shape, bytes));
-        } else {
-            split.push((name, dtype, shape, bytes));
-        }
-    }
-    split
+fn split_experts(tensors: Vec<StoredTensor>) -> Vec<StoredTensor> {
+    tensors
+        .into_iter()
+        .flat_map(StoredTensor::split_experts)
+        .collect()
 }
 
 /// The matrices of linear layers, embeddings and experts.
@@ -87,12 +58,14 @@ fn is_matrix(name: &str, shape: &[usize]) -> bool {
 
 /// The checkpoint's matrices quantised, and the same dequantised; how many there are.
 fn quantised(
-    tensors: &[Stored],
+    tensors: &[StoredTensor],
     mode_of: impl Fn(&str) -> Quantization,
-) -> (Vec<Stored>, Vec<Stored>, usize) {
+) -> (Vec<StoredTensor>, Vec<StoredTensor>, usize) {
     let (mut packed, mut floats, mut count) = (Vec::new(), Vec::new(), 0);
     for tensor in tensors {
-        let (name, _, shape, bytes) = tensor;
+        let StoredTensor {
+            name, shape, bytes, ..
+        } = tensor;
         let mode = mode_of(name);
         let fits = shape
             .last()
@@ -212,13 +185,13 @@ fn tensors_that_do_not_fit_are_named() {
     let mode = Quantization::affine(32, 4).unwrap();
     let (packed, _, _) = quantised(&read(folder.path()), |_| mode);
     let path = "model.language_model.layers.0.mlp.gate_proj";
-    let refused = |change: &dyn Fn(&mut Vec<Stored>)| {
+    let refused = |change: &dyn Fn(&mut Vec<StoredTensor>)| {
         let mut tensors = packed.clone();
         change(&mut tensors);
         write(folder.path(), &tensors);
         logits(folder.path(), &golden, &thread).unwrap_err()
     };
-    let find = |tensors: &mut Vec<Stored>, part: &str| {
+    let find = |tensors: &mut Vec<StoredTensor>, part: &str| {
         let name = format!("{path}.{part}");
         tensors.iter().position(|tensor| tensor.0 == name).unwrap()
     };

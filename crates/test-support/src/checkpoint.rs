@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-use half::bf16;
+use half::{bf16, f16};
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -16,6 +16,8 @@ pub enum DType {
     F32,
     /// bfloat16, rounded to nearest even.
     Bf16,
+    /// IEEE half precision, rounded to nearest even.
+    F16,
 }
 
 /// Builds a checkpoint folder from a [`ModelDescription`].
@@ -117,10 +119,10 @@ impl Checkpoint {
         std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
         self.copy_settings(folder)?;
         edit_json(&folder.join("config.json"), |config| {
-            let name = if self.dtype == DType::F32 {
-                "float32"
-            } else {
-                "bfloat16"
+            let name = match self.dtype {
+                DType::F32 => "float32",
+                DType::Bf16 => "bfloat16",
+                DType::F16 => "float16",
             };
             config["dtype"] = json!(name);
             if self.text_only {
@@ -219,6 +221,10 @@ impl DType {
                 .iter()
                 .flat_map(|&v| bf16::from_f32(v).to_le_bytes())
                 .collect(),
+            Self::F16 => values
+                .iter()
+                .flat_map(|&v| f16::from_f32(v).to_le_bytes())
+                .collect(),
         }
     }
 }
@@ -228,6 +234,7 @@ impl From<DType> for Dtype {
         match dtype {
             DType::F32 => Self::F32,
             DType::Bf16 => Self::BF16,
+            DType::F16 => Self::F16,
         }
     }
 }

@@ -22,6 +22,7 @@ mod compare;
 mod description;
 mod error;
 mod golden;
+mod stored;
 pub mod weights;
 
 use std::path::PathBuf;
@@ -31,6 +32,7 @@ pub use compare::{Comparison, LogitsMismatch, compare_logits};
 pub use description::{ModelDescription, TensorDescription};
 pub use error::{Error, Result};
 pub use golden::{Golden, Matrix, Patch, Span};
+pub use stored::StoredTensor;
 
 /// `tests/reference` of this repository: models, media and goldens.
 #[must_use]

@@ -116,6 +116,11 @@ impl Weights {
         self.tensors.contains_key(name)
     }
 
+    /// The shape in the file of a tensor, if it is there and not taken yet.
+    pub(crate) fn shape(&self, name: &str) -> Option<&[i32]> {
+        Some(&self.tensors.get(name)?.entry.shape)
+    }
+
     /// Takes a tensor of floats. One that is not there is remembered, and
     /// [`load`](Self::load) will list it; what this gives in its place is never read.
     ///
@@ -179,6 +184,18 @@ impl Weights {
     pub(crate) fn working_dtype(&self) -> Dtype {
         let stored = || self.tensors.values().find_map(Tensor::float_dtype);
         self.dtype.or_else(stored).unwrap_or(Dtype::Float32)
+    }
+
+    /// Does `load` with another working type, to which what it takes is brought.
+    pub(crate) fn in_dtype<T>(
+        &mut self,
+        dtype: Dtype,
+        load: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        let outer = self.dtype.replace(dtype);
+        let loaded = load(self);
+        self.dtype = outer;
+        loaded
     }
 
     /// Notes a tensor for loading; floats are brought to the working type.

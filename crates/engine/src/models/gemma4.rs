@@ -1,9 +1,11 @@
 //! Gemma 4: E2B and E4B (shared keys and values, per-layer embeddings), 26B-A4B (a mixture
-//! of experts), 31B, and the unified 12B, whose pictures need no tower.
+//! of experts), 31B, and the unified 12B, whose pictures need no tower. Gemma 3's text models
+//! are served by the same decoder.
 //!
-//! The definition is transformers 5.24, `models/gemma4`.
+//! The definition is transformers 5.24, `models/gemma4` and `models/gemma3`.
 
 mod attention;
+mod audio;
 mod config;
 mod experts;
 mod layer;
@@ -14,9 +16,9 @@ mod vision;
 use std::path::Path;
 
 use mlx_rs::{Array, Dtype};
-use prefill_media_preprocess::image::Gemma4Image;
 
-use self::config::{Gemma4Config, LayerKind, VisionPart};
+use self::audio::{AudioTower, UnifiedSound};
+use self::config::{AudioPart, Gemma3Config, Gemma4Config, LayerKind, TextConfig, VisionPart};
 use self::text::TextModel;
 use self::unified::UnifiedEmbedder;
 use self::vision::VisionTower;
@@ -24,7 +26,8 @@ use super::{Chunk, LanguageModel};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::weights::Weights;
-use crate::prompt::MediaKind;
+use crate::nn::RmsNorm;
+use crate::prompt::{MediaKind, PreparedMedium};
 use crate::{Error, Result};
 
 /// A loaded model.
@@ -32,10 +35,13 @@ use crate::{Error, Result};
 pub(crate) struct Gemma4 {
     text: TextModel,
     vision: Option<Vision>,
+    audio: Option<Audio>,
     pictures_are_bidirectional: bool,
     windows: Vec<Option<i32>>,
     max_positions: usize,
     vocabulary: usize,
+    /// The working type of the text.
+    dtype: Dtype,
 }
 
 /// What turns pictures into soft tokens.
@@ -45,6 +51,43 @@ enum Vision {
     Unified(UnifiedEmbedder),
 }
 
+/// What turns sound into soft tokens.
+#[derive(Debug)]
+enum Audio {
+    Tower(AudioTower),
+    Unified(UnifiedSound),
+}
+
+impl Vision {
+    fn load(weights: &mut Weights, config: &Gemma4Config) -> Result<Option<Self>> {
+        let text = &config.text_config;
+        Ok(match &config.vision_config {
+            Some(VisionPart::Tower(vision)) => {
+                Some(Self::Tower(VisionTower::load(weights, vision, text)?))
+            }
+            Some(VisionPart::Unified(vision)) => {
+                Some(Self::Unified(UnifiedEmbedder::load(weights, vision, text)?))
+            }
+            None => None,
+        })
+    }
+}
+
+impl Audio {
+    fn load(weights: &mut Weights, config: &Gemma4Config) -> Result<Option<Self>> {
+        let text = &config.text_config;
+        Ok(match &config.audio_config {
+            Some(AudioPart::Tower(audio)) => {
+                Some(Self::Tower(AudioTower::load(weights, audio, text)?))
+            }
+            Some(AudioPart::Unified(audio)) => {
+                Some(Self::Unified(UnifiedSound::load(weights, audio, text)?))
+            }
+            None => None,
+        })
+    }
+}
+
 impl Gemma4 {
     /// Loads a checkpoint's weights in `dtype`, or as they are stored.
     pub(crate) fn load(
@@ -52,22 +95,23 @@ impl Gemma4 {
         dtype: Option<Dtype>,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
-        let config: Gemma4Config = checkpoint.config()?;
+        let config = read_config(checkpoint)?;
         config.check()?;
         let mut weights = open_weights(checkpoint.folder(), &config, dtype)?;
-        let text = TextModel::load(&mut weights, &config)?;
         let text_config = &config.text_config;
-        let vision = match &config.vision_config {
-            Some(VisionPart::Tower(vision)) => {
-                let tower = VisionTower::load(&mut weights, vision, text_config)?;
-                Some(Vision::Tower(tower))
-            }
-            Some(VisionPart::Unified(vision)) => {
-                let embedder = UnifiedEmbedder::load(&mut weights, vision, text_config)?;
-                Some(Vision::Unified(embedder))
-            }
-            None => None,
+        let dtype = weights.working_dtype();
+        let text = TextModel::load(&mut weights, &config)?;
+        // The towers' residual streams leave the range of f16.
+        let tower_dtype = match dtype {
+            Dtype::Float16 => Dtype::Float32,
+            other => other,
         };
+        let (vision, audio) = weights.in_dtype(tower_dtype, |weights| {
+            Ok((
+                Vision::load(weights, &config)?,
+                Audio::load(weights, &config)?,
+            ))
+        })?;
         weights.load(progress)?;
         let windows = (0..text_config.first_shared_layer())
             .map(|layer| match text_config.layer_types[layer] {
@@ -78,10 +122,12 @@ impl Gemma4 {
         Ok(Self {
             text,
             vision,
+            audio,
             pictures_are_bidirectional: text_config.pictures_are_bidirectional(),
             windows,
             max_positions: text_config.max_position_embeddings,
             vocabulary: text_config.vocab_size as usize,
+            dtype,
         })
     }
 }
@@ -103,14 +149,17 @@ impl LanguageModel for Gemma4 {
         self.pictures_are_bidirectional && matches!(kind, MediaKind::Image | MediaKind::Video)
     }
 
-    fn encode_image(&self, image: &Gemma4Image) -> Result<Array> {
-        match &self.vision {
-            Some(Vision::Tower(tower)) => tower.forward(image),
-            Some(Vision::Unified(embedder)) => embedder.forward(image),
-            None => Err(Error::NoTower {
-                kind: MediaKind::Image,
+    fn encode(&self, medium: &PreparedMedium) -> Result<Array> {
+        let rows = match (medium, &self.vision, &self.audio) {
+            (PreparedMedium::Image(image), Some(Vision::Tower(tower)), _) => tower.forward(image),
+            (PreparedMedium::Image(image), Some(Vision::Unified(embedder)), _) => {
+                embedder.forward(image)
+            }
+            _ => Err(Error::NoTower {
+                kind: medium.kind(),
             }),
-        }
+        }?;
+        Ok(rows.as_dtype(self.dtype)?)
     }
 
     fn forward(&self, chunk: &Chunk<'_>, cache: &mut Cache, logits: bool) -> Result<Option<Array>> {
@@ -118,32 +167,74 @@ impl LanguageModel for Gemma4 {
     }
 }
 
+fn read_config(checkpoint: &Checkpoint) -> Result<Gemma4Config> {
+    match checkpoint.model_type() {
+        "gemma3_text" => checkpoint.config::<Gemma3Config>()?.try_into(),
+        "gemma4_text" | "gemma4_unified_text" => Ok(Gemma4Config::of_text(
+            checkpoint.config()?,
+            checkpoint.setting("quantization_config").cloned(),
+        )),
+        _ => checkpoint.config(),
+    }
+}
+
+/// A norm of the text decoder.
+fn load_norm(weights: &mut Weights, path: &str, size: i32, config: &TextConfig) -> Result<RmsNorm> {
+    if config.dialect.norm_weights_are_offsets {
+        RmsNorm::load_offset(weights, path, size, config.rms_norm_eps)
+    } else {
+        RmsNorm::load(weights, path, size, config.rms_norm_eps)
+    }
+}
+
 /// The checkpoint's tensors under the names of this module: Hugging Face's without the
 /// leading `model.`, `language_model.` before those of the text.
 fn open_weights(folder: &Path, config: &Gemma4Config, dtype: Option<Dtype>) -> Result<Weights> {
     let first_shared = config.text_config.first_shared_layer();
-    let has_vision = config.vision_config.is_some();
+    let (has_vision, has_audio) = (
+        config.vision_config.is_some(),
+        config.audio_config.is_some(),
+    );
     Weights::open(folder, dtype, |name| {
         // mlx-community stores `language_model.model.X` for `model.language_model.X`.
         let name = name.strip_prefix("model.").unwrap_or(name);
         let name = match name.strip_prefix("language_model.model.") {
             Some(rest) => format!("language_model.{rest}"),
+            // Checkpoints of text alone name the decoder's parts without it.
+            None if is_text_part(name) => format!("language_model.{name}"),
             None => name.to_owned(),
         };
         let ignored = name.contains("rotary_emb")
             // Tied to the embedding.
             || name.ends_with("lm_head.weight")
-            // Sound is not served by this version.
-            || name.starts_with("audio_tower.")
-            || name.starts_with("embed_audio.")
             || (!has_vision && is_vision(&name))
+            || (!has_audio && is_audio(&name))
             || is_unread(&name, first_shared);
         (!ignored).then_some(name)
     })
 }
 
+fn is_text_part(name: &str) -> bool {
+    let part = name.split('.').next().unwrap_or(name);
+    [
+        "embed_tokens",
+        "layers",
+        "norm",
+        "embed_tokens_per_layer",
+        "per_layer_model_projection",
+        "per_layer_projection_norm",
+    ]
+    .contains(&part)
+}
+
 fn is_vision(name: &str) -> bool {
     ["vision_tower.", "vision_embedder.", "embed_vision."]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
+}
+
+fn is_audio(name: &str) -> bool {
+    ["audio_tower.", "embed_audio."]
         .iter()
         .any(|prefix| name.starts_with(prefix))
 }

@@ -21,6 +21,17 @@ pub(crate) fn gelu_tanh(x: &Array) -> Result<Array> {
     Ok(sigmoid(&inner)?.multiply(x)?)
 }
 
+/// `x sigmoid(x)`: SiLU, or Swish (Elfwing et al. 2017).
+pub(crate) fn silu(x: &Array) -> Result<Array> {
+    Ok(sigmoid(x)?.multiply(x)?)
+}
+
+/// `a sigmoid(b)` of the halves of the last axis: the gated linear unit (Dauphin et al. 2016).
+pub(crate) fn glu(x: &Array) -> Result<Array> {
+    let halves = x.split_equal(2, -1)?;
+    Ok(halves[0].multiply(sigmoid(&halves[1])?)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! Root mean square normalisation.
 
-use mlx_rs::Array;
 use mlx_rs::fast::rms_norm;
+use mlx_rs::{Array, Dtype};
 
 use crate::Result;
 use crate::checkpoint::weights::Weights;
@@ -10,6 +10,7 @@ use crate::checkpoint::weights::Weights;
 /// Sennrich 2019; Gemma 4 uses the weight as it is, without Gemma 3's `1 +`).
 #[derive(Debug)]
 pub(crate) struct RmsNorm {
+    /// Of the type of the input, or f32.
     weight: Option<Array>,
     eps: f32,
 }
@@ -21,13 +22,34 @@ impl RmsNorm {
         Ok(Self { weight, eps })
     }
 
+    /// Takes `{path}.weight` of shape `[size]`, and multiplies by one plus it. The sum is
+    /// f32, as transformers has it: rounded to bf16 it would lose half of the weight's digits.
+    pub(crate) fn load_offset(
+        weights: &mut Weights,
+        path: &str,
+        size: i32,
+        eps: f32,
+    ) -> Result<Self> {
+        let stored = weights.take(&format!("{path}.weight"), &[size])?;
+        let weight = stored.as_dtype(Dtype::Float32)?.add(Array::from_f32(1.0))?;
+        Ok(Self {
+            weight: Some(weight),
+            eps,
+        })
+    }
+
     /// A norm that only normalises.
     pub(crate) fn without_weight(eps: f32) -> Self {
         Self { weight: None, eps }
     }
 
-    /// The same shape as `x`.
+    /// The same shape and type as `x`.
     pub(crate) fn forward(&self, x: &Array) -> Result<Array> {
-        Ok(rms_norm(x, self.weight.as_ref(), self.eps)?)
+        let normal = rms_norm(x, self.weight.as_ref(), self.eps)?;
+        Ok(if normal.dtype() == x.dtype() {
+            normal
+        } else {
+            normal.as_dtype(x.dtype())?
+        })
     }
 }

@@ -4,13 +4,11 @@ use mlx_rs::Array;
 use mlx_rs::ops::indexing::TryIndexOp;
 
 use super::config::{LayerKind, RopeConfig, RopeType, TextConfig};
+use super::load_norm;
 use crate::Result;
 use crate::cache::LayerCache;
 use crate::checkpoint::weights::Weights;
 use crate::nn::{Linear, Mask, RmsNorm, Rope, attention};
-
-/// Keys are normalised, so logits need no scale.
-const SCALE: f32 = 1.0;
 
 /// Keys and values that a layer's queries attend to, `[1, heads, tokens, D]` each.
 pub(super) type KeysValues = (Array, Array);
@@ -24,6 +22,7 @@ pub(super) struct Attention {
     query: Linear,
     query_norm: RmsNorm,
     rope: Rope,
+    scale: f32,
     /// None where an earlier layer's keys and values are read.
     own: Option<KeyValueProjection>,
     out: Linear,
@@ -36,7 +35,7 @@ struct KeyValueProjection {
     /// None where values are the projected keys.
     value: Option<Linear>,
     key_norm: RmsNorm,
-    value_norm: RmsNorm,
+    value_norm: Option<RmsNorm>,
 }
 
 impl Attention {
@@ -48,11 +47,7 @@ impl Attention {
     ) -> Result<Self> {
         let kind = config.layer_types[layer];
         let head_size = config.head_size(kind);
-        let (heads, hidden, eps) = (
-            config.num_attention_heads,
-            config.hidden_size,
-            config.rms_norm_eps,
-        );
+        let (heads, hidden) = (config.num_attention_heads, config.hidden_size);
         let own = if config.key_value_layer(layer) == layer {
             let heads = config.key_value_heads(kind);
             let keys_are_values = kind == LayerKind::Full && config.attention_k_eq_v;
@@ -72,8 +67,11 @@ impl Attention {
                 } else {
                     Some(linear("v_proj")?)
                 },
-                key_norm: RmsNorm::load(weights, &format!("{path}.k_norm"), head_size, eps)?,
-                value_norm: RmsNorm::without_weight(eps),
+                key_norm: load_norm(weights, &format!("{path}.k_norm"), head_size, config)?,
+                value_norm: config
+                    .dialect
+                    .has_value_norm
+                    .then(|| RmsNorm::without_weight(config.rms_norm_eps)),
             })
         } else {
             None
@@ -95,8 +93,9 @@ impl Attention {
                 hidden,
                 heads * head_size,
             )?,
-            query_norm: RmsNorm::load(weights, &format!("{path}.q_norm"), head_size, eps)?,
+            query_norm: load_norm(weights, &format!("{path}.q_norm"), head_size, config)?,
             rope: rotation(head_size, rope),
+            scale: config.dialect.attention_scale,
             own,
             out: Linear::load(
                 weights,
@@ -127,9 +126,12 @@ impl Attention {
             None => keys.clone(),
         };
         let keys = self.rope.forward(&own.key_norm.forward(&keys)?, offset)?;
-        let values = own.value_norm.forward(&values)?;
+        let values = match &own.value_norm {
+            Some(norm) => norm.forward(&values)?,
+            None => values,
+        };
         let (keys, values) = cache.update(&keys, &values)?;
-        let seen = attention(&queries, &keys, &values, SCALE, mask)?;
+        let seen = attention(&queries, &keys, &values, self.scale, mask)?;
         Ok((self.merge(&seen)?, Some((keys, values))))
     }
 
@@ -146,7 +148,13 @@ impl Attention {
         let first = self.window.map_or(0, |window| (rows - window).max(0));
         let visible = (.., .., first..rows, ..);
         let (keys, values) = (keys.try_index(visible.clone())?, values.try_index(visible)?);
-        self.merge(&attention(&queries, &keys, &values, SCALE, &Mask::None)?)
+        self.merge(&attention(
+            &queries,
+            &keys,
+            &values,
+            self.scale,
+            &Mask::None,
+        )?)
     }
 
     fn queries(&self, x: &Array, offset: i32) -> Result<Array> {
@@ -176,7 +184,7 @@ fn split_heads(x: &Array, heads: i32, head_size: i32) -> Result<Array> {
 fn rotation(head_size: i32, config: &RopeConfig) -> Rope {
     match config.rope_type {
         RopeType::Default => Rope::new(head_size, config.rope_theta),
-        RopeType::Proportional => Rope::proportional(
+        RopeType::Linear | RopeType::Proportional => Rope::proportional(
             head_size,
             config.rope_theta,
             config.partial_rotary_factor.unwrap_or(1.0),

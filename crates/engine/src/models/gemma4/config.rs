@@ -2,10 +2,12 @@
 //! whose absence transformers itself reads as "off" may be left out.
 
 mod check;
+mod gemma3;
 
 use serde::Deserialize;
 
 use self::check::{check_size, unsupported};
+pub(crate) use self::gemma3::Gemma3Config;
 use crate::{Error, Result};
 
 /// The whole configuration.
@@ -13,11 +15,31 @@ use crate::{Error, Result};
 pub(crate) struct Gemma4Config {
     pub text_config: TextConfig,
     pub vision_config: Option<VisionPart>,
+    pub audio_config: Option<AudioPart>,
     pub image_token_id: Option<u32>,
     pub audio_token_id: Option<u32>,
     pub video_token_id: Option<u32>,
     tie_word_embeddings: Option<bool>,
     quantization_config: Option<serde_json::Value>,
+}
+
+impl Gemma4Config {
+    /// A model of text alone, whose file has the settings of the decoder at its top.
+    pub(crate) fn of_text(
+        text_config: TextConfig,
+        quantization_config: Option<serde_json::Value>,
+    ) -> Self {
+        Self {
+            text_config,
+            vision_config: None,
+            audio_config: None,
+            image_token_id: None,
+            audio_token_id: None,
+            video_token_id: None,
+            tie_word_embeddings: None,
+            quantization_config,
+        }
+    }
 }
 
 /// The text decoder.
@@ -75,6 +97,32 @@ pub(crate) struct TextConfig {
     use_bidirectional_attention: Bidirectional,
     #[serde(default)]
     attention_bias: bool,
+    #[serde(skip)]
+    pub dialect: Dialect,
+}
+
+/// What differs between the generations of the family and stands in no file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dialect {
+    pub attention_scale: f32,
+    /// Whether a norm multiplies by one plus its weight.
+    pub norm_weights_are_offsets: bool,
+    /// Whether values are normalised.
+    pub has_value_norm: bool,
+    /// Whether a layer's output is scaled by a stored number.
+    pub has_layer_scalar: bool,
+}
+
+impl Default for Dialect {
+    /// Gemma 4's. Its keys are normalised, so logits need no scale.
+    fn default() -> Self {
+        Self {
+            attention_scale: 1.0,
+            norm_weights_are_offsets: false,
+            has_value_norm: true,
+            has_layer_scalar: true,
+        }
+    }
 }
 
 /// Which positions see what is to come. Nothing said is not the same as null.
@@ -137,6 +185,9 @@ pub(crate) struct RopeConfig {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RopeType {
     Default,
+    /// All frequencies divided by `factor`.
+    Linear,
+    /// Some of the pairs turn, at the frequencies that they have when all do.
     Proportional,
 }
 
@@ -182,6 +233,59 @@ pub(crate) struct VisionConfig {
     /// Whether soft tokens are shifted and scaled by recorded statistics.
     #[serde(default)]
     pub standardize: bool,
+}
+
+/// How sound enters.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "model_type")]
+pub(crate) enum AudioPart {
+    /// Through a tower.
+    #[serde(rename = "gemma4_audio")]
+    Tower(AudioConfig),
+    /// Straight from its samples.
+    #[serde(rename = "gemma4_unified_audio")]
+    Unified(UnifiedAudioConfig),
+}
+
+/// The audio tower.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct AudioConfig {
+    pub hidden_size: i32,
+    pub num_hidden_layers: usize,
+    pub num_attention_heads: i32,
+    pub hidden_act: String,
+    pub subsampling_conv_channels: [i32; 2],
+    pub conv_kernel_size: i32,
+    /// Of the feed-forward branches.
+    pub residual_weight: f32,
+    /// Queries of a block.
+    pub attention_chunk_size: i32,
+    /// Positions that a query sees, itself included, plus one.
+    pub attention_context_left: i32,
+    /// Positions after it, plus one; or none.
+    pub attention_context_right: i32,
+    pub attention_logit_cap: f32,
+    pub attention_invalid_logits_value: f32,
+    #[serde(default)]
+    pub use_clipped_linears: bool,
+    pub rms_norm_eps: f32,
+    pub gradient_clipping: f32,
+    pub output_proj_dims: i32,
+}
+
+impl AudioConfig {
+    /// Mel bins of a frame. The file does not say: transformers takes as many bins as the
+    /// first convolution has channels, and a projection of another width fails.
+    pub(crate) fn mel_bins(&self) -> i32 {
+        self.subsampling_conv_channels[0]
+    }
+}
+
+/// The embedder of sound of the unified model.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct UnifiedAudioConfig {
+    pub audio_samples_per_token: i32,
+    pub rms_norm_eps: f32,
 }
 
 impl TextConfig {

@@ -5,6 +5,7 @@ use mlx_rs::Array;
 use super::attention::{Attention, KeysValues};
 use super::config::TextConfig;
 use super::experts::Mixture;
+use super::load_norm;
 use crate::Result;
 use crate::cache::LayerCache;
 use crate::checkpoint::weights::Weights;
@@ -22,14 +23,14 @@ pub(super) struct DecoderLayer {
     mixture: Option<Mixture>,
     per_layer: Option<PerLayerGate>,
     /// `[1]`: multiplies the whole residual stream.
-    scalar: Array,
+    scalar: Option<Array>,
 }
 
 impl DecoderLayer {
     pub(super) fn load(weights: &mut Weights, config: &TextConfig, index: usize) -> Result<Self> {
         let path = format!("language_model.layers.{index}");
         let (hidden, eps) = (config.hidden_size, config.rms_norm_eps);
-        let mut norm = |name| RmsNorm::load(weights, &format!("{path}.{name}"), hidden, eps);
+        let mut norm = |name| load_norm(weights, &format!("{path}.{name}"), hidden, config);
         let [input_norm, post_attention_norm, pre_mlp_norm, post_mlp_norm] = [
             norm("input_layernorm")?,
             norm("post_attention_layernorm")?,
@@ -58,7 +59,11 @@ impl DecoderLayer {
                 None => None,
             },
             per_layer,
-            scalar: weights.take(&format!("{path}.layer_scalar"), &[1])?,
+            scalar: if config.dialect.has_layer_scalar {
+                Some(weights.take(&format!("{path}.layer_scalar"), &[1])?)
+            } else {
+                None
+            },
         })
     }
 
@@ -101,7 +106,10 @@ impl DecoderLayer {
         if let (Some(gate), Some(per_layer)) = (&self.per_layer, per_layer) {
             h = h.add(gate.forward(&h, per_layer)?)?;
         }
-        Ok(h.multiply(&self.scalar)?)
+        Ok(match &self.scalar {
+            Some(scalar) => h.multiply(scalar)?,
+            None => h,
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use mlx_rs::ops::{concatenate, logical_or, minimum, select, tanh};
 use super::attention::KeysValues;
 use super::config::{Gemma4Config, LayerKind, TextConfig};
 use super::layer::DecoderLayer;
+use super::load_norm;
 use crate::Result;
 use crate::cache::Cache;
 use crate::checkpoint::weights::Weights;
@@ -50,7 +51,7 @@ impl TextModel {
                 .collect(),
             kinds: text.layer_types.clone(),
             window: text.sliding_window,
-            norm: RmsNorm::load(weights, &format!("{path}.norm"), hidden, text.rms_norm_eps)?,
+            norm: load_norm(weights, &format!("{path}.norm"), hidden, text)?,
             per_layer: match text.hidden_size_per_layer_input {
                 0 => None,
                 _ => Some(PerLayerEmbedding::load(weights, path, config)?),

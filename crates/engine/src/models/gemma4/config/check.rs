@@ -1,8 +1,8 @@
 //! What a configuration must satisfy before anything is loaded.
 
 use super::{
-    Bidirectional, Gemma4Config, LayerKind, RopeConfig, RopeType, TextConfig, UnifiedVisionConfig,
-    VisionConfig, VisionPart,
+    AudioConfig, AudioPart, Bidirectional, Gemma4Config, LayerKind, RopeConfig, RopeType,
+    TextConfig, UnifiedVisionConfig, VisionConfig, VisionPart,
 };
 use crate::{Error, Result};
 
@@ -36,9 +36,17 @@ impl Gemma4Config {
         }
         self.text_config.check()?;
         match &self.vision_config {
+            None => {}
+            Some(VisionPart::Tower(tower)) => tower.check()?,
+            Some(VisionPart::Unified(unified)) => unified.check()?,
+        }
+        match &self.audio_config {
             None => Ok(()),
-            Some(VisionPart::Tower(tower)) => tower.check(),
-            Some(VisionPart::Unified(unified)) => unified.check(),
+            Some(AudioPart::Tower(tower)) => tower.check(),
+            Some(AudioPart::Unified(unified)) => check_size(
+                "audio_config.audio_samples_per_token",
+                unified.audio_samples_per_token,
+            ),
         }
     }
 }
@@ -145,11 +153,14 @@ impl RopeConfig {
     /// Settings that this kind of rotation does not have are refused rather than dropped.
     fn check(&self) -> Result<()> {
         let is_partial = self.partial_rotary_factor.is_some_and(|part| part < 1.0);
-        if self.rope_type == RopeType::Default && (is_partial || self.factor.is_some()) {
-            return Err(unsupported(
-                "rope_parameters",
-                "the default type has neither partial_rotary_factor nor factor",
-            ));
+        let fits = match self.rope_type {
+            RopeType::Default => !is_partial && self.factor.is_none(),
+            RopeType::Linear => !is_partial && self.factor.is_some(),
+            RopeType::Proportional => true,
+        };
+        if !fits {
+            let fact = "partial_rotary_factor and factor do not fit the type";
+            return Err(unsupported("rope_parameters", fact));
         }
         if let Some(part) = self
             .partial_rotary_factor
@@ -164,6 +175,77 @@ impl RopeConfig {
                 "rope_parameters",
                 "a base or factor that is not positive",
             ));
+        }
+        Ok(())
+    }
+}
+
+impl AudioConfig {
+    fn check(&self) -> Result<()> {
+        let [first, second] = self.subsampling_conv_channels;
+        for (key, size, limit) in [
+            (
+                "audio_config.hidden_size",
+                self.hidden_size,
+                LARGEST_SIZE / 4,
+            ),
+            (
+                "audio_config.num_attention_heads",
+                self.num_attention_heads,
+                MOST_HEADS,
+            ),
+            (
+                "audio_config.subsampling_conv_channels",
+                first,
+                LARGEST_PATCH,
+            ),
+            (
+                "audio_config.subsampling_conv_channels",
+                second,
+                LARGEST_PATCH,
+            ),
+            (
+                "audio_config.conv_kernel_size",
+                self.conv_kernel_size,
+                LARGEST_PATCH,
+            ),
+            (
+                "audio_config.attention_chunk_size",
+                self.attention_chunk_size,
+                LARGEST_PATCH,
+            ),
+            (
+                "audio_config.attention_context_left",
+                self.attention_context_left,
+                LARGEST_PATCH,
+            ),
+            (
+                "audio_config.attention_context_right",
+                self.attention_context_right + 1,
+                LARGEST_PATCH,
+            ),
+            (
+                "audio_config.output_proj_dims",
+                self.output_proj_dims,
+                LARGEST_SIZE,
+            ),
+        ] {
+            check_range(key, size, limit)?;
+        }
+        check_layers("audio_config.num_hidden_layers", self.num_hidden_layers)?;
+        if self.hidden_size % (2 * self.num_attention_heads) != 0 {
+            let (key, fact) = (
+                "audio_config.hidden_size",
+                "heads of an even size do not fill it",
+            );
+            return Err(unsupported(key, fact));
+        }
+        if self.hidden_act != "silu" {
+            let (key, fact) = (
+                "audio_config.hidden_act",
+                format!("{:?} is not supported", self.hidden_act),
+            );
+            return Err(Error::Config { key, fact });
         }
         Ok(())
     }
