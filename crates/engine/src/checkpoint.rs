@@ -9,6 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use prefill_multimodal_prompt::Gemma4Rules;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -75,6 +76,11 @@ impl Checkpoint {
         self.config
             .get("vision_config")
             .is_some_and(|config| !config.is_null())
+    }
+
+    /// Which of Gemma 4's rules of attention the configuration asks for.
+    pub(crate) fn attention_rules(&self) -> Gemma4Rules {
+        Gemma4Rules::from_config(&self.config)
     }
 
     /// The configuration as the family's own struct.
