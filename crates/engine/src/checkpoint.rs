@@ -9,6 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use prefill_multimodal_prompt::Gemma4Rules;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -80,6 +81,11 @@ impl Checkpoint {
     /// One setting at the top of `config.json`.
     pub(crate) fn setting(&self, key: &str) -> Option<&Value> {
         self.config.get(key)
+    }
+
+    /// Which of Gemma 4's rules of attention the configuration asks for.
+    pub(crate) fn attention_rules(&self) -> Gemma4Rules {
+        Gemma4Rules::from_config(&self.config)
     }
 
     /// The configuration as the family's own struct.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use prefill_media_preprocess::image::{self, DecodeOptions, Gemma4Image, Gemma4ImageProcessor};
-use prefill_multimodal_prompt::{ChatTemplate, Gemma4Splicer, Tokens};
+use prefill_multimodal_prompt::{ChatTemplate, Gemma4Medium, Gemma4Splicer, Tokens};
 pub use prefill_multimodal_prompt::{
     Conversation, MediaKind, MediaSource, Prompt, Span, TemplateOptions,
 };
@@ -68,6 +68,16 @@ impl PreparedMedium {
             Self::Image(image) => image.soft_tokens,
         }
     }
+
+    /// What the splicer must know of it.
+    fn shape(&self) -> Gemma4Medium {
+        match self {
+            Self::Image(image) => Gemma4Medium::Image {
+                soft_tokens: image.soft_tokens,
+                digest: image.digest.0,
+            },
+        }
+    }
 }
 
 impl Preparer {
@@ -91,7 +101,7 @@ impl Preparer {
         };
         Ok(Self {
             template,
-            splicer: Gemma4Splicer::new(&tokens),
+            splicer: Gemma4Splicer::new(&tokens, checkpoint.attention_rules()),
             tokens,
             image_processor,
             bos_token,
@@ -130,13 +140,8 @@ impl Preparer {
             ..options.clone()
         };
         let text = self.template.render(conversation.messages(), &options)?;
-        let soft_tokens: Vec<_> = media
-            .iter()
-            .map(|medium| (medium.kind(), medium.soft_tokens()))
-            .collect();
-        let prompt = self
-            .splicer
-            .splice(&self.tokens.encode(&text)?, &soft_tokens)?;
+        let shapes: Vec<_> = media.iter().map(PreparedMedium::shape).collect();
+        let prompt = self.splicer.splice(&self.tokens, &text, &shapes)?;
         if prompt.ids.is_empty() {
             return Err(Error::EmptyPrompt);
         }

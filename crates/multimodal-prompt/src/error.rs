@@ -68,6 +68,44 @@ pub enum Error {
         /// The token's text.
         token: String,
     },
+    /// A video's time is negative, not a number, or beyond 10^9 seconds.
+    #[error("medium {medium}: {seconds} is no time in a video")]
+    Timestamp {
+        /// The medium, counted among all.
+        medium: usize,
+        /// The time in seconds.
+        seconds: f64,
+    },
+    /// A video has another number of times than of frame groups.
+    #[error("medium {medium}: {timestamps} times for {groups} frame groups")]
+    TimestampCount {
+        /// The medium, counted among all.
+        medium: usize,
+        /// Frame groups in its grid.
+        groups: usize,
+        /// Times given.
+        timestamps: usize,
+    },
+    /// A medium's grid of patches is empty or can't be merged.
+    #[error("medium {medium}: a grid of {grid:?} patches can't be merged by {merge}")]
+    Grid {
+        /// The medium, counted among all.
+        medium: usize,
+        /// Frames, rows and columns of patches.
+        grid: [usize; 3],
+        /// Patches a soft token, on each side.
+        merge: usize,
+    },
+    /// The media ask for more soft tokens than any prompt may have.
+    #[error("medium {medium} ({kind}) takes the prompt over {limit} soft tokens")]
+    TooLong {
+        /// The kind of media.
+        kind: MediaKind,
+        /// The medium, counted among all.
+        medium: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// The rendered prompt holds another number of markers than there are media.
     #[error("the prompt holds {markers} {kind} markers for {media} {kind} inputs")]
     MarkerCount {

@@ -7,9 +7,10 @@
 //!    order and rewrites their parts to the form that chat templates expect;
 //! 2. [`ChatTemplate`] renders them with the checkpoint's own template, in minijinja
 //!    set up as transformers sets up Jinja2;
-//! 3. [`Tokens`] turns the text into token ids, without a second `<bos>`;
-//! 4. [`Gemma4Splicer`] expands each medium's marker to its soft tokens and says where
-//!    they lie: a [`Prompt`].
+//! 3. [`Tokens`] turns text into token ids, without a second `<bos>`;
+//! 4. [`Gemma4Splicer`] and [`QwenSplicer`] expand each medium's marker to its soft tokens:
+//!    a [`Prompt`] says where they lie, which positions they have, which of them see each
+//!    other, and where the prompt may be cut.
 //!
 //! On the way back, [`TextStream`] turns generated ids into text that never splits a
 //! character.
@@ -51,9 +52,11 @@ mod tokens;
 
 pub use conversation::Conversation;
 pub use error::Error;
-pub use prompt::{MediaKind, Prompt, Span};
+pub use prompt::{Attention, FeatureScaling, MediaKind, Mrope, Positions, Prompt, Span};
 pub use source::MediaSource;
-pub use splice::{Gemma4MediaTokens, Gemma4Splicer};
+pub use splice::{
+    Gemma4Medium, Gemma4Rules, Gemma4Splicer, OuterVisionTokens, QwenMedium, QwenSplicer,
+};
 pub use stream::TextStream;
 pub use template::{ChatTemplate, TemplateOptions};
 pub use tokens::Tokens;

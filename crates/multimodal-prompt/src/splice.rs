@@ -1,155 +1,157 @@
-//! Markers to soft tokens, as Gemma 4's processor does it.
+//! Markers in a rendered prompt to runs of soft tokens.
+//!
+//! A processor of transformers replaces each marker in the *text* and tokenises what comes
+//! out, so that a timestamp may join the text before it in one token. Here a marker is
+//! replaced by one stand-in token a run, the text is tokenised, and each stand-in is then
+//! repeated: added tokens are never joined with anything, so the ids are the same.
 
-use crate::{Error, MediaKind, Prompt, Result, Span, Tokens};
+mod gemma4;
+mod qwen;
 
-/// The special tokens round and for one kind of medium, by id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Gemma4MediaTokens {
-    /// Before the soft tokens (`<|image>`).
-    pub begin: u32,
-    /// The marker that a template writes once, and the id at each soft token (`<|image|>`).
-    pub placeholder: u32,
-    /// After the soft tokens (`<image|>`).
-    pub end: u32,
+use std::ops::Range;
+
+pub use gemma4::{Gemma4Medium, Gemma4Rules, Gemma4Splicer};
+pub use qwen::{OuterVisionTokens, QwenMedium, QwenSplicer};
+
+use crate::{Error, MediaKind, Result, Span, Tokens};
+
+/// Positions that one prompt may have: more than any model takes, and what bounds the memory
+/// that a medium's claim of soft tokens can ask for.
+const LENGTH_LIMIT: usize = 1 << 26;
+
+/// What stands for a kind of medium in text and ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Marker {
+    kind: MediaKind,
+    /// What a template writes once a medium.
+    text: &'static str,
+    /// The id of each soft token.
+    placeholder: u32,
 }
 
-/// Expands the media markers of a tokenised Gemma 4 prompt.
-///
-/// An image marker becomes `begin`, one placeholder a soft token, `end` (transformers
-/// 5.24, `processing_gemma4.py`).
-#[derive(Debug, Clone, Copy)]
-pub struct Gemma4Splicer {
-    image: Option<Gemma4MediaTokens>,
+impl Marker {
+    fn new(tokens: &Tokens, kind: MediaKind, text: &'static str) -> Option<Self> {
+        let placeholder = tokens.id(text)?;
+        Some(Self {
+            kind,
+            text,
+            placeholder,
+        })
+    }
 }
 
-impl Gemma4Splicer {
-    /// Looks the special tokens up by their text, never by fixed ids. A tokenizer without
-    /// them serves text alone.
-    #[must_use]
-    pub fn new(tokens: &Tokens) -> Self {
-        let image = || {
-            Some(Gemma4MediaTokens {
-                begin: tokens.id("<|image>")?,
-                placeholder: tokens.id("<|image|>")?,
-                end: tokens.id("<image|>")?,
-            })
-        };
-        Self { image: image() }
-    }
+/// A marker in the text.
+struct Place<'m> {
+    bytes: Range<usize>,
+    marker: &'m Marker,
+    /// Which of all media it stands for.
+    medium: usize,
+}
 
-    /// The tokens of images, if the tokenizer has them.
-    #[must_use]
-    pub fn image_tokens(&self) -> Option<Gemma4MediaTokens> {
-        self.image
-    }
-
-    /// Expands the markers in `ids`. `soft_tokens` gives each medium's kind and number of
-    /// soft tokens, in document order.
-    ///
-    /// # Errors
-    /// [`Error::MarkerCount`] if there are more or fewer markers than media,
-    /// [`Error::NoToken`] if the tokenizer lacks the tokens of a given kind.
-    pub fn splice(&self, ids: &[u32], soft_tokens: &[(MediaKind, usize)]) -> Result<Prompt> {
-        for &(kind, _) in soft_tokens {
-            if kind != MediaKind::Image || self.image.is_none() {
-                return Err(Error::NoToken {
-                    token: format!("<|{kind}|>"),
-                });
-            }
+/// The markers in `text` in order, each with its medium: the next one of its kind. There must
+/// be as many of each kind as there are media.
+fn find_markers<'m>(
+    text: &str,
+    markers: &'m [Marker],
+    media: &[MediaKind],
+) -> Result<Vec<Place<'m>>> {
+    for &kind in media {
+        if !markers.iter().any(|marker| marker.kind == kind) {
+            let token = format!("<|{kind}|>");
+            return Err(Error::NoToken { token });
         }
-        let Some(image) = self.image else {
-            return Ok(Prompt {
-                ids: ids.to_vec(),
-                spans: Vec::new(),
-            });
-        };
-        let markers = ids.iter().filter(|&&id| id == image.placeholder).count();
-        let media = soft_tokens.len();
-        if markers != media {
+    }
+    let mut places = Vec::new();
+    for marker in markers {
+        let of_kind = |(medium, &kind)| (kind == marker.kind).then_some(medium);
+        let media: Vec<usize> = media.iter().enumerate().filter_map(of_kind).collect();
+        let found: Vec<usize> = text.match_indices(marker.text).map(|(at, _)| at).collect();
+        if found.len() != media.len() {
             return Err(Error::MarkerCount {
-                kind: MediaKind::Image,
-                markers,
-                media,
+                kind: marker.kind,
+                markers: found.len(),
+                media: media.len(),
             });
         }
-        let total: usize = soft_tokens.iter().map(|&(_, length)| length + 1).sum();
-        let mut prompt = Prompt {
-            ids: Vec::with_capacity(ids.len() + total),
-            spans: Vec::new(),
-        };
-        let mut next = soft_tokens.iter().enumerate();
-        for &id in ids {
-            if id != image.placeholder {
-                prompt.ids.push(id);
-                continue;
-            }
-            // As many media as markers.
-            let Some((medium, &(kind, length))) = next.next() else {
-                break;
-            };
-            prompt.ids.push(image.begin);
-            let start = prompt.ids.len();
-            prompt
-                .ids
-                .extend(std::iter::repeat_n(image.placeholder, length));
-            prompt.ids.push(image.end);
-            if length > 0 {
-                prompt.spans.push(Span {
-                    kind,
-                    start,
-                    length,
-                    medium,
-                });
-            }
+        places.extend(found.into_iter().zip(media).map(|(start, medium)| Place {
+            bytes: start..start + marker.text.len(),
+            marker,
+            medium,
+        }));
+    }
+    places.sort_unstable_by_key(|place| place.bytes.start);
+    Ok(places)
+}
+
+/// The text to tokenise, and the runs that its stand-ins hold the place of.
+struct Expansion {
+    text: String,
+    stand_in: &'static str,
+    /// What each stand-in becomes: an id and a span whose `start` is not yet known.
+    runs: Vec<(u32, Span)>,
+    total: usize,
+}
+
+impl Expansion {
+    fn new(stand_in: &'static str, text: &str) -> Self {
+        Self {
+            text: String::with_capacity(text.len()),
+            stand_in,
+            runs: Vec::new(),
+            total: 0,
         }
-        Ok(prompt)
+    }
+
+    fn push_run(&mut self, placeholder: u32, span: Span) -> Result<()> {
+        self.total = self.total.saturating_add(span.length);
+        if self.total > LENGTH_LIMIT {
+            return Err(Error::TooLong {
+                kind: span.kind,
+                medium: span.medium,
+                limit: LENGTH_LIMIT,
+            });
+        }
+        if span.length > 0 {
+            self.text.push_str(self.stand_in);
+            self.runs.push((placeholder, span));
+        }
+        Ok(())
+    }
+
+    /// Tokenises, and repeats each stand-in.
+    fn finish(self, tokens: &Tokens) -> Result<(Vec<u32>, Vec<Span>)> {
+        let encoded = tokens.encode(&self.text)?;
+        let stand_in = tokens.id(self.stand_in);
+        let is_stand_in = |&&id: &&u32| Some(id) == stand_in;
+        let found = encoded.iter().filter(is_stand_in).count();
+        if found != self.runs.len() {
+            // The vocabulary has the marker, but text is not split at it.
+            let token = self.stand_in.to_owned();
+            return Err(Error::NoToken { token });
+        }
+        let mut ids = Vec::with_capacity(encoded.len() + self.total);
+        let mut spans = Vec::with_capacity(self.runs.len());
+        let mut runs = self.runs.into_iter();
+        for id in encoded {
+            let run = (Some(id) == stand_in).then(|| runs.next()).flatten();
+            let Some((placeholder, span)) = run else {
+                ids.push(id);
+                continue;
+            };
+            let start = ids.len();
+            spans.push(Span { start, ..span });
+            ids.extend(std::iter::repeat_n(placeholder, span.length));
+        }
+        Ok((ids, spans))
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const IMAGE: Gemma4MediaTokens = Gemma4MediaTokens {
-        begin: 7,
-        placeholder: 9,
-        end: 8,
-    };
-    const SPLICER: Gemma4Splicer = Gemma4Splicer { image: Some(IMAGE) };
-
-    #[test]
-    fn expands_each_marker_to_its_own_length() {
-        let media = [(MediaKind::Image, 2), (MediaKind::Image, 1)];
-        let prompt = SPLICER.splice(&[2, 9, 50, 9, 51], &media).unwrap();
-        assert_eq!(prompt.ids, [2, 7, 9, 9, 8, 50, 7, 9, 8, 51]);
-        let spans: Vec<_> = prompt
-            .spans
-            .iter()
-            .map(|span| (span.start, span.length, span.medium))
-            .collect();
-        assert_eq!(spans, [(2, 2, 0), (7, 1, 1)]);
-    }
-
-    #[test]
-    fn counts_must_agree() {
-        let error = SPLICER
-            .splice(&[9, 9], &[(MediaKind::Image, 4)])
-            .unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the prompt holds 2 image markers for 1 image inputs"
-        );
-    }
-
-    #[test]
-    fn a_kind_without_tokens_is_an_error() {
-        let text_only = Gemma4Splicer { image: None };
-        assert!(text_only.splice(&[1], &[(MediaKind::Image, 4)]).is_err());
-        assert_eq!(text_only.splice(&[1, 9], &[]).unwrap().ids, [1, 9]);
-        let error = SPLICER.splice(&[1], &[(MediaKind::Audio, 4)]).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the tokenizer has no token \"<|audio|>\""
-        );
+/// Refuses times that no video has.
+fn check_time(medium: usize, seconds: f64) -> Result<f64> {
+    // `!(a <= b)` also refuses NaN.
+    if (0.0..=1e9).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err(Error::Timestamp { medium, seconds })
     }
 }
