@@ -119,7 +119,7 @@ impl Checkpoint {
     }
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let text = fs::read_to_string(path).map_err(|source| Error::file(path, source))?;
     serde_json::from_str(&text)
         .map_err(|error| Error::bad_file(path, format!("it is not the expected JSON: {error}")))

@@ -95,6 +95,7 @@ impl Engine {
         let work = Work {
             prepared,
             max_tokens: request.max_tokens,
+            sampling: crate::Sampling::greedy(),
             stop_ids: self.loaded.stop_ids.clone(),
             asked,
             cancelled: Arc::clone(&cancelled),

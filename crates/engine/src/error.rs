@@ -133,6 +133,14 @@ pub enum Error {
         /// The model's limit.
         limit: usize,
     },
+    /// A sampling setting out of its range, or that contradicts another.
+    #[error("sampling: {setting}: {fact}")]
+    Sampling {
+        /// The setting, such as `top_p`.
+        setting: &'static str,
+        /// What is wrong with it.
+        fact: String,
+    },
     /// Whoever asked for the work no longer wants it.
     #[error("cancelled")]
     Cancelled,

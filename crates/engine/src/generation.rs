@@ -14,6 +14,7 @@ use crate::engine::Loaded;
 use crate::model::{Model, Progress};
 use crate::prompt::PreparedPrompt;
 use crate::runtime;
+use crate::sampling::Sampling;
 use crate::{Error, Result};
 
 /// Tokens after which MLX's cache of freed buffers is emptied, as mlx-lm has it.
@@ -202,6 +203,7 @@ pub(crate) enum Step {
 pub(crate) struct Work {
     pub prepared: PreparedPrompt,
     pub max_tokens: usize,
+    pub sampling: Sampling,
     pub stop_ids: BTreeSet<u32>,
     pub asked: Instant,
     pub cancelled: Arc<AtomicBool>,
@@ -259,12 +261,13 @@ impl Work {
         let limit = self.max_tokens.min(room);
         let mut reason = FinishReason::Length;
         let mut first_token = None;
-        let mut greedy = sequence.greedy()?;
+        let mut decoder = sequence.decode(&self.sampling, None)?;
         while statistics.generated_tokens < limit {
             if self.is_cancelled() {
                 return Err(Error::Cancelled);
             }
-            let id = greedy.step(statistics.generated_tokens + 1 == limit)?;
+            let token = decoder.step(statistics.generated_tokens + 1 == limit)?;
+            let id = token.id;
             statistics.generated_tokens += 1;
             first_token.get_or_insert_with(Instant::now);
             if self.stop_ids.contains(&id) {

@@ -47,6 +47,7 @@ mod models;
 mod nn;
 mod prompt;
 mod runtime;
+mod sampling;
 mod sequence;
 mod thread;
 
@@ -59,7 +60,8 @@ pub use prompt::{
     Conversation, MediaKind, MediaSource, PreparedMedium, PreparedPrompt, Preparer, Prompt, Span,
     TemplateOptions,
 };
-pub use sequence::{Greedy, Sequence};
+pub use sampling::Sampling;
+pub use sequence::{Decoder, Sequence, Token, TokenLogProbs};
 pub use thread::MlxThread;
 
 /// Entry points for the fuzz targets; not part of the API.

@@ -183,17 +183,18 @@ impl Model {
             features.push(rows);
             report(0)?;
         }
+        check_features(prepared, &features)?;
         let encode_time = started.elapsed();
 
         let mut cache = self.family.new_cache();
         let mut logits = None;
         let mut start = 0;
-        for end in self.chunk_ends(&prepared.prompt) {
+        for end in prepared.prompt.chunk_ends(self.prefill_chunk) {
             let chunk_ids: Vec<i32> = ids[start..end].iter().map(|&id| id as i32).collect();
             let chunk = Chunk {
                 ids: &Array::from_slice(&chunk_ids, &[1, chunk_ids.len() as i32]),
                 features: &placed(prepared, &features, start, end)?,
-                groups: &self.groups(&prepared.prompt, start, end),
+                groups: &groups(&prepared.prompt, start, end),
             };
             logits = self.family.forward(&chunk, &mut cache, end == ids.len())?;
             eval(cache.arrays().chain(&logits))?;
@@ -203,7 +204,7 @@ impl Model {
             start = end;
         }
         let logits = logits.ok_or(Error::EmptyPrompt)?;
-        Ok(Sequence::new(self, cache, logits, encode_time))
+        Ok(Sequence::new(self, cache, ids.clone(), logits, encode_time))
     }
 
     /// Feeds one token, `[1, 1]`, and gives the logits after it, `[vocabulary]` in f32.
@@ -215,43 +216,6 @@ impl Model {
         };
         let logits = self.family.forward(&chunk, cache, true)?;
         logits.ok_or(Error::EmptyPrompt)
-    }
-
-    /// Where forward calls end: at the multiples of the chunk size, but before a run of
-    /// positions that see each other rather than inside it, or after it if it began the call.
-    fn chunk_ends(&self, prompt: &Prompt) -> Vec<usize> {
-        let size = self.prefill_chunk.get();
-        let mut ends = Vec::new();
-        let mut start = 0;
-        while start < prompt.ids.len() {
-            let mut end = (start / size + 1) * size;
-            let cut = prompt
-                .spans
-                .iter()
-                .filter(|span| self.family.is_bidirectional(span.kind))
-                .find(|span| span.start < end && end < span.start + span.length);
-            if let Some(span) = cut {
-                end = if span.start > start {
-                    span.start
-                } else {
-                    span.start + span.length
-                };
-            }
-            start = end.min(prompt.ids.len());
-            ends.push(start);
-        }
-        ends
-    }
-
-    /// The runs of positions in `start..end` that see each other.
-    fn groups(&self, prompt: &Prompt, start: usize, end: usize) -> Vec<(i32, i32)> {
-        prompt
-            .spans
-            .iter()
-            .filter(|span| self.family.is_bidirectional(span.kind))
-            .filter(|span| (start..end).contains(&span.start))
-            .map(|span| ((span.start - start) as i32, span.length as i32))
-            .collect()
     }
 
     fn check(&self, ids: &[u32]) -> Result<()> {
@@ -277,6 +241,15 @@ impl Model {
     }
 }
 
+/// The groups of positions in `start..end` that see each other, from `start`.
+fn groups(prompt: &Prompt, start: usize, end: usize) -> Vec<(i32, i32)> {
+    let groups = prompt.attention.groups().iter();
+    groups
+        .filter(|group| (start..end).contains(&group.start))
+        .map(|group| ((group.start - start) as i32, group.len() as i32))
+        .collect()
+}
+
 /// The rows of features that lie in `start..end` of the prompt.
 fn placed(
     prepared: &PreparedPrompt,
@@ -286,29 +259,47 @@ fn placed(
 ) -> Result<Vec<Placed>> {
     let mut placed = Vec::new();
     for span in &prepared.prompt.spans {
-        let (from, to) = (span.start.max(start), (span.start + span.length).min(end));
-        let Some(rows) = features.get(span.medium) else {
-            return Err(Error::FeatureRows {
-                kind: span.kind,
-                expected: span.length,
-                found: 0,
+        let (from, to) = (span.start.max(start), span.end().min(end));
+        if from < to {
+            let rows = &features[span.medium];
+            let first = span.offset + from - span.start;
+            let last = first + to - from;
+            placed.push(Placed {
+                start: (from - start) as i32,
+                rows: rows.try_index((first as i32..last as i32, ..))?,
             });
-        };
-        if rows.dim(0) as usize != span.length {
-            let (expected, found) = (span.length, rows.dim(0) as usize);
+        }
+    }
+    Ok(placed)
+}
+
+/// Whether every medium has as many rows of features as it has places in the prompt: MLX
+/// checks no index.
+fn check_features(prepared: &PreparedPrompt, features: &[Array]) -> Result<()> {
+    let mut next = vec![0; features.len()];
+    for span in &prepared.prompt.spans {
+        let found = features
+            .get(span.medium)
+            .map_or(0, |rows| rows.dim(0) as usize);
+        let expected = span.offset + span.length;
+        if expected > found {
             return Err(Error::FeatureRows {
                 kind: span.kind,
                 expected,
                 found,
             });
         }
-        if from < to {
-            let (first, last) = ((from - span.start) as i32, (to - span.start) as i32);
-            placed.push(Placed {
-                start: (from - start) as i32,
-                rows: rows.try_index((first..last, ..))?,
+        next[span.medium] += span.length;
+    }
+    for ((medium, rows), expected) in prepared.media.iter().zip(features).zip(next) {
+        let found = rows.dim(0) as usize;
+        if expected != found {
+            return Err(Error::FeatureRows {
+                kind: medium.kind(),
+                expected,
+                found,
             });
         }
     }
-    Ok(placed)
+    Ok(())
 }

@@ -5,11 +5,10 @@ pub(crate) mod gemma4;
 use std::fmt::Debug;
 
 use mlx_rs::Array;
-use prefill_media_preprocess::image::Gemma4Image;
 
 use crate::Result;
 use crate::cache::Cache;
-use crate::prompt::{MediaKind, PreparedMedium};
+use crate::prompt::PreparedMedium;
 
 /// What the engine needs of a model. All arrays belong to the MLX thread.
 pub(crate) trait LanguageModel: Debug {
@@ -22,10 +21,6 @@ pub(crate) trait LanguageModel: Debug {
     /// Entries of the vocabulary: the length of the logits.
     fn vocabulary(&self) -> usize;
 
-    /// Whether the positions of one medium of this kind see each other, so that no forward
-    /// call may end inside it.
-    fn is_bidirectional(&self, kind: MediaKind) -> bool;
-
     /// The features of a medium, `[soft tokens, hidden]`, in the working type.
     ///
     /// # Errors
@@ -36,16 +31,6 @@ pub(crate) trait LanguageModel: Debug {
     /// Feeds a chunk. Where `logits` are wanted, gives those after its last position,
     /// `[vocabulary]` in f32.
     fn forward(&self, chunk: &Chunk<'_>, cache: &mut Cache, logits: bool) -> Result<Option<Array>>;
-}
-
-/// Whether a picture's parts agree with each other: MLX checks no index and no length.
-pub(crate) fn is_consistent(image: &Gemma4Image) -> bool {
-    let inside = |&[x, y]: &[i32; 2]| {
-        (0..image.columns as i32).contains(&x) && (0..image.rows as i32).contains(&y)
-    };
-    image.positions.len() == image.num_patches()
-        && image.pixel_values.len() == image.num_patches() * image.patch_dim()
-        && image.positions.iter().all(inside)
 }
 
 /// Consecutive tokens of one sequence.

@@ -1,13 +1,14 @@
 //! Conversations to prepared prompts: all that happens before MLX, on any thread.
 
-use std::fs;
+mod media;
 
-use prefill_media_preprocess::image::{self, DecodeOptions, Gemma4Image, Gemma4ImageProcessor};
-use prefill_multimodal_prompt::{ChatTemplate, Gemma4Medium, Gemma4Splicer, Tokens};
+use prefill_multimodal_prompt::{ChatTemplate, Gemma4Splicer, Tokens};
 pub use prefill_multimodal_prompt::{
     Conversation, MediaKind, MediaSource, Prompt, Span, TemplateOptions,
 };
 
+pub use self::media::PreparedMedium;
+use self::media::Processors;
 use crate::checkpoint::Checkpoint;
 use crate::{Error, Result};
 
@@ -28,7 +29,7 @@ pub struct Preparer {
     template: ChatTemplate,
     tokens: Tokens,
     splicer: Gemma4Splicer,
-    image_processor: Option<Gemma4ImageProcessor>,
+    processors: Processors,
     bos_token: String,
     eos_token: String,
 }
@@ -42,42 +43,6 @@ pub struct PreparedPrompt {
     pub prompt: Prompt,
     /// The media, in document order.
     pub media: Vec<PreparedMedium>,
-}
-
-/// A medium as a tower takes it.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub enum PreparedMedium {
-    /// A picture's patches.
-    Image(Gemma4Image),
-}
-
-impl PreparedMedium {
-    /// Its kind.
-    #[must_use]
-    pub fn kind(&self) -> MediaKind {
-        match self {
-            Self::Image(_) => MediaKind::Image,
-        }
-    }
-
-    /// How many places it takes in the prompt.
-    #[must_use]
-    pub fn soft_tokens(&self) -> usize {
-        match self {
-            Self::Image(image) => image.soft_tokens,
-        }
-    }
-
-    /// What the splicer must know of it.
-    fn shape(&self) -> Gemma4Medium {
-        match self {
-            Self::Image(image) => Gemma4Medium::Image {
-                soft_tokens: image.soft_tokens,
-                digest: image.digest.0,
-            },
-        }
-    }
 }
 
 impl Preparer {
@@ -94,16 +59,11 @@ impl Preparer {
             let fact = "it names no bos_token, and the chat template writes it";
             return Err(Error::bad_file(&folder.join("tokenizer_config.json"), fact));
         }
-        let image_processor = if checkpoint.has_vision() {
-            Some(Gemma4ImageProcessor::from_folder(folder).map_err(Error::Processor)?)
-        } else {
-            None
-        };
         Ok(Self {
             template,
             splicer: Gemma4Splicer::new(&tokens, checkpoint.attention_rules()),
             tokens,
-            image_processor,
+            processors: Processors::open(checkpoint)?,
             bos_token,
             eos_token,
         })
@@ -123,15 +83,13 @@ impl Preparer {
     ) -> Result<PreparedPrompt> {
         // Before any work, since this can't succeed.
         for &(kind, _) in conversation.media() {
-            if kind != MediaKind::Image || self.image_processor.is_none() {
-                return Err(Error::NoTower { kind });
-            }
+            self.processors.check(kind)?;
         }
         let media = conversation
             .media()
             .iter()
             .enumerate()
-            .map(|(index, (_, source))| self.prepare_image(index, source))
+            .map(|(index, (kind, source))| self.processors.prepare(index, *kind, source))
             .collect::<Result<Vec<_>>>()?;
         let options = TemplateOptions {
             add_generation_prompt: true,
@@ -156,30 +114,5 @@ impl Preparer {
     #[must_use]
     pub fn tokens(&self) -> &Tokens {
         &self.tokens
-    }
-
-    fn prepare_image(&self, index: usize, source: &MediaSource) -> Result<PreparedMedium> {
-        let kind = MediaKind::Image;
-        let processor = self
-            .image_processor
-            .as_ref()
-            .ok_or(Error::NoTower { kind })?;
-        let read;
-        let bytes = match source {
-            MediaSource::Path(path) => {
-                read = fs::read(path).map_err(|source| Error::file(path, source))?;
-                &read
-            }
-            MediaSource::Bytes(bytes) => bytes,
-            _ => return Err(Error::NoSource { kind, index }),
-        };
-        let prepared = image::decode(bytes, &DecodeOptions::default())
-            .and_then(|image| processor.prepare(&image))
-            .map_err(|source| Error::Media {
-                kind,
-                index,
-                source,
-            })?;
-        Ok(PreparedMedium::Image(prepared))
     }
 }

@@ -9,6 +9,7 @@ mod audio;
 mod config;
 mod experts;
 mod layer;
+mod patches;
 mod text;
 mod unified;
 mod vision;
@@ -19,6 +20,7 @@ use mlx_rs::{Array, Dtype};
 
 use self::audio::{AudioTower, UnifiedSound};
 use self::config::{AudioPart, Gemma3Config, Gemma4Config, LayerKind, TextConfig, VisionPart};
+use self::patches::Patches;
 use self::text::TextModel;
 use self::unified::UnifiedEmbedder;
 use self::vision::VisionTower;
@@ -36,7 +38,6 @@ pub(crate) struct Gemma4 {
     text: TextModel,
     vision: Option<Vision>,
     audio: Option<Audio>,
-    pictures_are_bidirectional: bool,
     windows: Vec<Option<i32>>,
     max_positions: usize,
     vocabulary: usize,
@@ -70,6 +71,23 @@ impl Vision {
             }
             None => None,
         })
+    }
+
+    /// `[frames * soft tokens, text hidden]`.
+    fn forward(&self, patches: Patches<'_>, kind: MediaKind) -> Result<Array> {
+        let rows = match self {
+            Self::Tower(tower) => tower.forward(&patches)?,
+            Self::Unified(embedder) => embedder.forward(&patches)?,
+        };
+        let (expected, found) = (patches.frames * patches.soft_tokens, rows.dim(0) as usize);
+        if expected != found {
+            return Err(Error::FeatureRows {
+                kind,
+                expected,
+                found,
+            });
+        }
+        Ok(rows)
     }
 }
 
@@ -123,7 +141,6 @@ impl Gemma4 {
             text,
             vision,
             audio,
-            pictures_are_bidirectional: text_config.pictures_are_bidirectional(),
             windows,
             max_positions: text_config.max_position_embeddings,
             vocabulary: text_config.vocab_size as usize,
@@ -145,19 +162,12 @@ impl LanguageModel for Gemma4 {
         self.vocabulary
     }
 
-    fn is_bidirectional(&self, kind: MediaKind) -> bool {
-        self.pictures_are_bidirectional && matches!(kind, MediaKind::Image | MediaKind::Video)
-    }
-
     fn encode(&self, medium: &PreparedMedium) -> Result<Array> {
+        let kind = medium.kind();
         let rows = match (medium, &self.vision, &self.audio) {
-            (PreparedMedium::Image(image), Some(Vision::Tower(tower)), _) => tower.forward(image),
-            (PreparedMedium::Image(image), Some(Vision::Unified(embedder)), _) => {
-                embedder.forward(image)
-            }
-            _ => Err(Error::NoTower {
-                kind: medium.kind(),
-            }),
+            (PreparedMedium::Image(image), Some(vision), _) => vision.forward(image.into(), kind),
+            (PreparedMedium::Video(video), Some(vision), _) => vision.forward(video.into(), kind),
+            _ => Err(Error::NoTower { kind }),
         }?;
         Ok(rows.as_dtype(self.dtype)?)
     }

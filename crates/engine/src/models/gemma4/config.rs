@@ -326,16 +326,6 @@ impl TextConfig {
         }
     }
 
-    /// Whether the positions of one picture see each other in sliding layers. Where nothing
-    /// is said, they do in the unified model and in no other, as in transformers.
-    pub(crate) fn pictures_are_bidirectional(&self) -> bool {
-        match &self.use_bidirectional_attention {
-            Bidirectional::Unstated => self.model_type == "gemma4_unified_text",
-            Bidirectional::Off => false,
-            Bidirectional::Scope(scope) => scope == "vision",
-        }
-    }
-
     /// The mixture of experts, if there is one.
     ///
     /// # Errors

@@ -2,13 +2,11 @@
 
 use mlx_rs::ops::mean_axis;
 use mlx_rs::{Array, Dtype};
-use prefill_media_preprocess::image::Gemma4Image;
 
 use super::config::{TextConfig, UnifiedVisionConfig};
+use super::patches::Patches;
 use crate::checkpoint::weights::Weights;
-use crate::models::is_consistent;
 use crate::nn::{Linear, RmsNorm};
-use crate::prompt::MediaKind;
 use crate::{Error, Result};
 
 /// The default of torch's `nn.LayerNorm`, which transformers leaves as it is.
@@ -65,39 +63,32 @@ impl UnifiedEmbedder {
         })
     }
 
-    /// `[soft tokens, text hidden]`, in the working type.
-    pub(super) fn forward(&self, image: &Gemma4Image) -> Result<Array> {
-        let (rows, columns) = (image.rows, image.columns);
-        let fits = is_consistent(image)
-            && image.patch_size == self.side as usize
+    /// `[frames * patches, text hidden]`, in the working type.
+    pub(super) fn forward(&self, patches: &Patches<'_>) -> Result<Array> {
+        let (rows, columns) = (patches.rows, patches.columns);
+        let fits = patches.is_consistent()
+            && patches.side == self.side as usize
             && rows.max(columns) <= self.grid as usize;
         if !fits {
             let fact = format!(
                 "a grid of {rows} x {columns} patches of {} pixels does not fit \
                  model_patch_size {} and mm_posemb_size {}",
-                image.patch_size, self.side, self.grid
+                patches.side, self.side, self.grid
             );
             return Err(Error::Config {
                 key: "vision_config",
                 fact,
             });
         }
-        let count = image.num_patches() as i32;
-        if image.soft_tokens != image.num_patches() {
-            let (expected, found) = (image.soft_tokens, image.num_patches());
-            return Err(Error::FeatureRows {
-                kind: MediaKind::Image,
-                expected,
-                found,
-            });
-        }
-        let pixels = Array::from_slice(&image.pixel_values, &[count, image.patch_dim() as i32]);
+        let [frames, count, values] = patches.shape();
+        let pixels = Array::from_slice(patches.pixels, &[frames * count, values]);
         let x = self.pixel_norm.forward(&pixels.as_dtype(self.dtype)?)?;
         let x = self
             .dense_norm
-            .forward(&self.dense.forward(&x)?.add(&self.dense_bias)?)?;
+            .forward(&self.dense.forward(&x)?.add(&self.dense_bias)?)?
+            .reshape(&[frames, count, -1])?;
         let place = |axis: usize| -> Result<Array> {
-            let at: Vec<i32> = image
+            let at: Vec<i32> = patches
                 .positions
                 .iter()
                 .map(|position| 2 * position[axis] + axis as i32)
@@ -106,6 +97,7 @@ impl UnifiedEmbedder {
             Ok(table.take_axis(Array::from_slice(&at, &[count]), 0)?)
         };
         let x = x.add(place(0)?)?.add(place(1)?)?;
+        let x = x.reshape(&[frames * count, -1])?;
         let x = self.output_norm.forward(&self.position_norm.forward(&x)?)?;
         self.projection.forward(&x)
     }

@@ -2,13 +2,11 @@
 
 use mlx_rs::ops::{concatenate, mean_axes};
 use mlx_rs::{Array, Dtype};
-use prefill_media_preprocess::image::Gemma4Image;
 
 use super::config::{TextConfig, VisionConfig};
+use super::patches::Patches;
 use crate::checkpoint::weights::Weights;
-use crate::models::is_consistent;
 use crate::nn::{ClippedLinear, Linear, Mask, RmsNorm, attention, gelu_tanh, scalar_like};
-use crate::prompt::MediaKind;
 use crate::{Error, Result};
 
 /// Keys are normalised, so logits need no scale.
@@ -77,12 +75,12 @@ impl VisionTower {
         })
     }
 
-    /// `[soft tokens, text hidden]`, in the working type.
-    pub(super) fn forward(&self, image: &Gemma4Image) -> Result<Array> {
-        let (rows, columns) = (image.rows as i32, image.columns as i32);
+    /// `[frames * soft tokens, text hidden]`, in the working type.
+    pub(super) fn forward(&self, patches: &Patches<'_>) -> Result<Array> {
+        let (rows, columns) = (patches.rows as i32, patches.columns as i32);
         let pool = self.config.pooling_kernel_size;
-        let fits = is_consistent(image)
-            && image.patch_size == self.config.patch_size as usize
+        let fits = patches.is_consistent()
+            && patches.side == self.config.patch_size as usize
             && rows % pool == 0
             && columns % pool == 0
             && rows.max(columns) <= self.config.position_embedding_size;
@@ -90,7 +88,7 @@ impl VisionTower {
             let fact = format!(
                 "a grid of {rows} x {columns} patches of {} pixels does not fit patch_size {}, \
                  pooling_kernel_size {pool} and position_embedding_size {}",
-                image.patch_size, self.config.patch_size, self.config.position_embedding_size
+                patches.side, self.config.patch_size, self.config.position_embedding_size
             );
             return Err(Error::Config {
                 key: "vision_config",
@@ -98,33 +96,24 @@ impl VisionTower {
             });
         }
 
-        let mut h = self.embed(image)?;
-        let rotation = Rotation::new(image, &self.config, self.dtype)?;
+        let mut h = self.embed(patches)?;
+        let rotation = Rotation::new(patches, &self.config, self.dtype)?;
         for layer in &self.layers {
             h = layer.forward(&h, &rotation)?;
         }
         let pooled = self.pool(&h, rows, columns)?;
-        if pooled.dim(0) != image.soft_tokens as i32 {
-            let (expected, found) = (image.soft_tokens, pooled.dim(0) as usize);
-            return Err(Error::FeatureRows {
-                kind: MediaKind::Image,
-                expected,
-                found,
-            });
-        }
         self.projection.forward(&self.output_norm.forward(&pooled)?)
     }
 
-    /// `[1, patches, hidden]`: the projected pixels, moved to -1..1, and their places.
-    fn embed(&self, image: &Gemma4Image) -> Result<Array> {
-        let shape = [1, image.num_patches() as i32, image.patch_dim() as i32];
-        let pixels = Array::from_slice(&image.pixel_values, &shape);
+    /// `[frames, patches, hidden]`: the projected pixels, moved to -1..1, and their places.
+    fn embed(&self, patches: &Patches<'_>) -> Result<Array> {
+        let pixels = Array::from_slice(patches.pixels, &patches.shape());
         let centred = pixels
             .subtract(Array::from_f32(0.5))?
             .multiply(Array::from_f32(2.0))?;
         let projected = self.input.forward(&centred.as_dtype(self.dtype)?)?;
         let place = |axis: usize| -> Result<Array> {
-            let at: Vec<i32> = image
+            let at: Vec<i32> = patches
                 .positions
                 .iter()
                 .map(|position| position[axis])
@@ -135,18 +124,20 @@ impl VisionTower {
         Ok(projected.add(place(0)?.add(place(1)?)?)?)
     }
 
-    /// The mean of each square of patches, times the root of the width, standardised, in
-    /// f32 and then in the working type: `[1, patches, hidden]` to `[soft tokens, hidden]`.
+    /// The mean of each square of patches, times the root of the width, standardised, in f32
+    /// and then in the working type: `[frames, patches, hidden]` to `[frames * soft tokens,
+    /// hidden]`.
     fn pool(&self, h: &Array, rows: i32, columns: i32) -> Result<Array> {
         let (pool, hidden) = (self.config.pooling_kernel_size, self.config.hidden_size);
         let squares = h.as_dtype(Dtype::Float32)?.reshape(&[
+            -1,
             rows / pool,
             pool,
             columns / pool,
             pool,
             hidden,
         ])?;
-        let pooled = mean_axes(&squares, &[1, 3], false)?.reshape(&[-1, hidden])?;
+        let pooled = mean_axes(&squares, &[2, 4], false)?.reshape(&[-1, hidden])?;
         let mut scaled = pooled.multiply(Array::from_f32((hidden as f32).sqrt()))?;
         if let Some(Standardize { bias, scale }) = &self.standardize {
             let f32 = |array: &Array| array.as_dtype(Dtype::Float32);
@@ -224,7 +215,7 @@ impl VisionLayer {
         })
     }
 
-    /// `[1, patches, hidden]`; every patch sees every other.
+    /// `[frames, patches, hidden]`; every patch sees every other of its frame.
     fn forward(&self, h: &Array, rotation: &Rotation) -> Result<Array> {
         let attended = self.attend(&self.input_norm.forward(h)?, rotation)?;
         let h = h.add(self.post_attention_norm.forward(&attended)?)?;
@@ -235,9 +226,9 @@ impl VisionLayer {
     }
 
     fn attend(&self, x: &Array, rotation: &Rotation) -> Result<Array> {
-        let patches = x.dim(1);
-        // Norm and rotation act on [1, patches, heads, D]; attention wants heads outside.
-        let split = |x: Array, heads| x.reshape(&[1, patches, heads, self.head_size]);
+        let (frames, patches) = (x.dim(0), x.dim(1));
+        // Norm and rotation act on [frames, patches, heads, D]; attention wants heads outside.
+        let split = |x: Array, heads| x.reshape(&[frames, patches, heads, self.head_size]);
         let outside = |x: Array| x.transpose_axes(&[0, 2, 1, 3]);
         let queries = split(self.query.forward(x)?, self.heads)?;
         let queries = rotation.apply(&self.query_norm.forward(&queries)?)?;
@@ -253,7 +244,7 @@ impl VisionLayer {
             SCALE,
             &Mask::None,
         )?;
-        let merged = outside(seen)?.reshape(&[1, patches, self.heads * self.head_size])?;
+        let merged = outside(seen)?.reshape(&[frames, patches, self.heads * self.head_size])?;
         self.out.forward(&merged)
     }
 }
@@ -267,7 +258,7 @@ struct Rotation {
 }
 
 impl Rotation {
-    fn new(image: &Gemma4Image, config: &VisionConfig, dtype: Dtype) -> Result<Self> {
+    fn new(patches: &Patches<'_>, config: &VisionConfig, dtype: Dtype) -> Result<Self> {
         let (size, theta) = (
             config.head_dim,
             f64::from(config.rope_parameters.rope_theta),
@@ -276,7 +267,7 @@ impl Rotation {
         let frequencies: Vec<f64> = (0..half / 2)
             .map(|j| theta.powf(-2.0 * f64::from(j) / f64::from(half)))
             .collect();
-        let angles: Vec<f64> = image
+        let angles: Vec<f64> = patches
             .positions
             .iter()
             .flat_map(|position| position.iter().map(|&at| f64::from(at)))
@@ -285,7 +276,7 @@ impl Rotation {
             .collect();
         let table = |function: fn(f64) -> f64| -> Result<Array> {
             let values: Vec<f32> = angles.iter().map(|&angle| function(angle) as f32).collect();
-            let table = Array::from_slice(&values, &[image.num_patches() as i32, 1, size]);
+            let table = Array::from_slice(&values, &[patches.count() as i32, 1, size]);
             Ok(table.as_dtype(dtype)?)
         };
         Ok(Self {
@@ -294,7 +285,7 @@ impl Rotation {
         })
     }
 
-    /// `x` is `[1, patches, heads, D]`.
+    /// `x` is `[frames, patches, heads, D]`.
     fn apply(&self, x: &Array) -> Result<Array> {
         // Quarters: the pair of the columns, the pair of the rows.
         let quarters = x.split_equal(4, -1)?;
