@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "audio")]
+use crate::audio::Format as AudioFormat;
 #[cfg(feature = "image")]
 use crate::image::Format;
 #[cfg(feature = "image")]
@@ -156,6 +158,99 @@ pub enum Error {
         expected: (u32, u32),
         /// Width and height of this one.
         found: (u32, u32),
+    },
+
+    /// The first bytes are those of no audio format that this crate knows.
+    #[error("not an audio format known here: the bytes begin with {head:02x?}")]
+    UnknownAudioFormat {
+        /// Up to the first 12 bytes.
+        head: Vec<u8>,
+    },
+
+    /// The audio file breaks the rules of its format.
+    #[cfg(feature = "audio")]
+    #[error("malformed {format}: {message}")]
+    MalformedAudio {
+        /// The format found.
+        format: AudioFormat,
+        /// The decoder's words.
+        message: String,
+    },
+
+    /// The audio file uses something that has no decoder here.
+    #[cfg(feature = "audio")]
+    #[error("{format} is not supported with {what}")]
+    UnsupportedAudio {
+        /// The format found.
+        format: AudioFormat,
+        /// What it uses.
+        what: String,
+    },
+
+    /// A file without an audio track.
+    #[cfg(feature = "audio")]
+    #[error("{format} without audio: {tracks} tracks, none of them audio")]
+    NoAudioTrack {
+        /// The format found.
+        format: AudioFormat,
+        /// How many tracks it has.
+        tracks: usize,
+    },
+
+    /// A sampling rate of 0, or beyond all use.
+    #[error("a sampling rate of {found} Hz, not between 1 and {limit}")]
+    SampleRate {
+        /// The rate.
+        found: u32,
+        /// The highest that is taken.
+        limit: u32,
+    },
+
+    /// No channels, or beyond all use.
+    #[error("{found} channels, not between 1 and {limit}")]
+    Channels {
+        /// How many.
+        found: usize,
+        /// The most that are taken.
+        limit: usize,
+    },
+
+    /// A sample that is infinite or not a number.
+    #[error("sample frame {frame} is {value}")]
+    NonFiniteSample {
+        /// Its place, from 0.
+        frame: u64,
+        /// Its value.
+        value: f32,
+    },
+
+    /// Samples so large that their features are not finite.
+    #[error("the feature at row {row}, column {column} is {value}: the samples are too large")]
+    NonFiniteFeature {
+        /// Its row.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// Its value.
+        value: f32,
+    },
+
+    /// The resampling library failed.
+    #[error("resampling: {message}")]
+    Resampler {
+        /// Its words.
+        message: String,
+    },
+
+    /// The progress callback asked to stop.
+    #[error("cancelled by the progress callback")]
+    Cancelled,
+
+    /// A source of bytes that can't be read.
+    #[error("reading: {source}")]
+    Read {
+        /// Its words.
+        source: std::io::Error,
     },
 
     /// A processor configuration holds a key that is not known here: it may change

@@ -34,8 +34,16 @@
 //! TIFF, choose a configuration for you (Qwen's bounds on pixels have no default), build prompts,
 //! or run models.
 
+#[cfg(feature = "audio")]
+pub mod audio;
+#[cfg(any(feature = "audio", feature = "image"))]
 #[cfg_attr(
     not(feature = "image"),
+    allow(dead_code, reason = "what pictures alone read")
+)]
+mod config;
+#[cfg_attr(
+    not(all(feature = "audio", feature = "image")),
     allow(dead_code, reason = "what is hashed is optional")
 )]
 mod digest;

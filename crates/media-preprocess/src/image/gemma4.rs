@@ -16,9 +16,9 @@ pub(crate) use prepared::flat;
 use serde_json::Value;
 
 use super::Rescale;
-use super::config::{self, Block, bad_value};
 use super::resize::{Backend, PassOrder, Resizer};
 use super::steps::Steps;
+use crate::config::{self, Block, bad_value};
 use crate::error::Result;
 
 /// The budgets that the models were trained for (`_SUPPORTED_SOFT_TOKENS` in transformers).

@@ -1,6 +1,5 @@
 //! Still images: decoding, resizing and the patch layouts of the model families.
 
-pub(crate) mod config;
 mod decode;
 mod exif;
 pub mod gemma4;

@@ -14,11 +14,11 @@ use grid::check_pixel_bounds;
 pub(crate) use grid::{QwenGrid, area_bounded_size, check_aspect, read_pixel_bounds, round_to};
 use serde_json::Value;
 
-use super::config::{self, Block};
 use super::patches::CutDigest;
 use super::resize::{Backend, PassOrder, Resizer};
 use super::steps::Steps;
 use super::{Rescale, RgbImage};
+use crate::config::{self, Block};
 use crate::digest::MediaDigest;
 use crate::error::Result;
 

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::config::{Block, bad_value};
 use super::rescale::Table;
 use super::resize::{Filter, Resizer};
 use super::{Rescale, RgbImage};
+use crate::config::{Block, bad_value};
 use crate::error::{Error, Result};
 
 /// How an image of the right size is made, and how its bytes become f32.

@@ -6,9 +6,9 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{DEFAULT_FPS, FrameSource, Sampling, VideoRules, check_count, check_frame_size};
+use crate::config::{self, Block};
 use crate::digest::MediaDigest;
 use crate::error::{Error, Result};
-use crate::image::config::{self, Block};
 use crate::image::gemma4::{Gemma4ImageProcessor, Gemma4Layout, flat};
 use crate::image::patches::CutDigest;
 

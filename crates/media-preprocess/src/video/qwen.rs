@@ -11,9 +11,9 @@ pub use groups::QwenVideo;
 pub(crate) use groups::prepare_groups;
 
 use super::{FrameSource, Sampling, VideoRules};
+use crate::config::{self, Block};
 use crate::error::{Error, Result};
 use crate::image::Rescale;
-use crate::image::config::{self, Block};
 use crate::image::qwen::{QwenGrid, check_aspect, read_pixel_bounds, round_to};
 use crate::image::resize::Resizer;
 use crate::image::steps::Steps;

@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::qwen::prepare_groups;
 use super::{FrameSource, QwenVideo, Sampling, VideoRules};
+use crate::config::{self, Block};
 use crate::error::{Error, Result};
-use crate::image::config::{self, Block};
 use crate::image::qwen::{CLIP_MEAN, CLIP_STD, QwenGrid, area_bounded_size, read_pixel_bounds};
 use crate::image::resize::Resizer;
 use crate::image::steps::Steps;

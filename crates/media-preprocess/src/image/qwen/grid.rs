@@ -2,10 +2,10 @@
 
 use std::num::NonZeroUsize;
 
+use crate::config::{self, Block};
 use crate::digest::MediaDigest;
 use crate::error::{Error, Result};
 use crate::image::RgbImage;
-use crate::image::config::{self, Block};
 use crate::image::patches::{CutDigest, Cutter, PatchOrder};
 use crate::image::rescale::Table;
 

@@ -134,6 +134,73 @@ impl<'a> Block<'a> {
         })
     }
 
+    /// A whole number from 1 to `max`.
+    #[cfg(feature = "audio")]
+    pub(crate) fn size(&mut self, key: &'static str, max: usize) -> Result<Option<usize>> {
+        self.parse(key, &format!("a whole number from 1 to {max}"), |value| {
+            let size = usize::try_from(value.as_u64()?).ok()?;
+            (1..=max).contains(&size).then_some(size)
+        })
+    }
+
+    /// A length in milliseconds, as samples at 16 kHz, rounded as Python rounds: half to even.
+    #[cfg(feature = "audio")]
+    pub(crate) fn milliseconds(
+        &mut self,
+        key: &'static str,
+        range: std::ops::RangeInclusive<usize>,
+    ) -> Result<Option<usize>> {
+        let expected = format!("{} to {} samples at 16 kHz", range.start(), range.end());
+        self.parse(key, &expected, |value| {
+            let samples = (16_000.0 * value.as_f64()? / 1000.0).round_ties_even();
+            let whole = samples as usize;
+            (samples.is_finite() && range.contains(&whole)).then_some(whole)
+        })
+    }
+
+    /// As many numbers as there are bins.
+    #[cfg(feature = "audio")]
+    pub(crate) fn numbers(&mut self, key: &'static str, count: usize) -> Result<Option<Vec<f64>>> {
+        self.parse(key, &format!("{count} finite numbers"), |value| {
+            let array = value.as_array().filter(|array| array.len() == count)?;
+            array
+                .iter()
+                .map(|value| value.as_f64().filter(|x| x.is_finite()))
+                .collect()
+        })
+    }
+
+    /// A number that must be what follows from the others, if it is there at all.
+    #[cfg(feature = "audio")]
+    pub(crate) fn exactly(&mut self, key: &'static str, expected: usize) -> Result<()> {
+        self.parse(
+            key,
+            &format!("{expected}, as follows from the rest"),
+            |value| (value.as_u64() == Some(expected as u64)).then_some(()),
+        )
+        .map(drop)
+    }
+
+    /// What the feature extractors of every family share: one rate, zeros on the right, no
+    /// noise.
+    #[cfg(feature = "audio")]
+    pub(crate) fn common_audio(&mut self) -> Result<()> {
+        self.parse("sampling_rate", "16000", |value| {
+            (value.as_f64() == Some(16_000.0)).then_some(())
+        })?;
+        self.parse("padding_value", "0", |value| {
+            (value.as_f64() == Some(0.0)).then_some(())
+        })?;
+        self.parse("padding_side", "\"right\"", |value| {
+            (value.as_str() == Some("right")).then_some(())
+        })?;
+        self.parse("dither", "0: noise has no fixed result", |value| {
+            (value.as_f64() == Some(0.0)).then_some(())
+        })?;
+        // The mask is always there.
+        self.boolean("return_attention_mask").map(drop)
+    }
+
     /// The class name must be one of the family's, if it is there at all.
     pub(crate) fn class(&mut self, key: &'static str, prefixes: &[&str]) -> Result<()> {
         match self.get(key) {

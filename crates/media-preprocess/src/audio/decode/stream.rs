@@ -1,0 +1,432 @@
+//! A file decoded block by block.
+
+use std::io::{self, Cursor};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use symphonia::core::audio::GenericAudioBufferRef;
+use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
+use symphonia::core::errors::Error as Fault;
+use symphonia::core::formats::probe::Hint;
+use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
+use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
+use symphonia::core::meta::MetadataOptions;
+
+use super::source::{ReadSeek, Source};
+use super::{DecodeOptions, Format, Progress, mp4, wav};
+use crate::audio::SAMPLE_RATE;
+use crate::audio::limits::{check_channels, check_rate};
+use crate::audio::resample::Stream as Resampling;
+use crate::error::{Error, Result};
+
+/// Packets in a row that may fail before the file is given up.
+const MAX_DAMAGED: u64 = 64;
+
+/// What a file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SourceInfo {
+    /// The container.
+    pub format: Format,
+    /// The codec, by symphonia's short name: `pcm_s16le`, `flac`, `aac`.
+    pub codec: String,
+    /// Samples a second.
+    pub sample_rate: u32,
+    /// Channels, before they were averaged.
+    pub channels: usize,
+    /// Sample frames decoded, after trimming.
+    pub frames: u64,
+}
+
+/// A file decoded block by block, in bounded memory: averaged over its channels, at 16 kHz.
+///
+/// ```
+/// use prefill_media_preprocess::audio::{AudioStream, DecodeOptions};
+///
+/// # let bytes = include_bytes!("../../../tests/goldens/audio/speech44k1.mp3");
+/// let mut stream = AudioStream::from_bytes(bytes, &DecodeOptions::default())?;
+/// let (mut block, mut samples) = (Vec::new(), 0);
+/// while stream.next_block(&mut block)? {
+///     samples += block.len();
+/// }
+/// assert_eq!(samples, 24_000);
+/// # Ok::<(), prefill_media_preprocess::Error>(())
+/// ```
+pub struct AudioStream<'a> {
+    reader: Box<dyn FormatReader + 'a>,
+    decoder: Box<dyn AudioDecoder>,
+    track: u32,
+    info: SourceInfo,
+    options: DecodeOptions,
+    resampling: Option<Resampling>,
+    /// Sample frames to leave out at the start, and to give after them.
+    skip: u64,
+    remaining: Option<u64>,
+    /// What the container says that the track has, after trimming.
+    total: Option<u64>,
+    deadline: Option<Instant>,
+    damaged: u64,
+    damaged_in_a_row: u64,
+    truncated: bool,
+    ended: bool,
+    planes: Vec<Vec<f32>>,
+    mono: Vec<f32>,
+}
+
+impl std::fmt::Debug for AudioStream<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AudioStream")
+            .field("info", &self.info)
+            .field("options", &self.options)
+            .field("total", &self.total)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> AudioStream<'a> {
+    /// A stream over the bytes of a file.
+    ///
+    /// # Errors
+    /// Those of [`decode`](super::decode) that a file's beginning can give.
+    pub fn from_bytes(bytes: &'a [u8], options: &DecodeOptions) -> Result<Self> {
+        Self::new(Cursor::new(bytes), options)
+    }
+
+    /// A stream over a file, or whatever else can be read and sought.
+    ///
+    /// # Errors
+    /// Those of [`decode`](super::decode) that a file's beginning can give.
+    pub fn new(source: impl ReadSeek + 'a, options: &DecodeOptions) -> Result<Self> {
+        let started = Instant::now();
+        guarded(Format::Wav, || {
+            Self::open(Box::new(source), options, started)
+        })?
+    }
+
+    fn open(
+        source: Box<dyn ReadSeek + 'a>,
+        options: &DecodeOptions,
+        started: Instant,
+    ) -> Result<Self> {
+        let mut source = Source::new(source).map_err(unreadable)?;
+        let head = source.peek(0, 12).map_err(unreadable)?;
+        let Some(format) = Format::detect(&head) else {
+            return Err(Error::UnknownAudioFormat { head });
+        };
+        let mut truncated = false;
+        let mut edits = Vec::new();
+        match format {
+            Format::Wav => truncated = wav::mend(&mut source).map_err(unreadable)?,
+            Format::Mp4 => edits = mp4::edits(&mut source).map_err(unreadable)?,
+            _ => {}
+        }
+        let input = MediaSourceStream::new(Box::new(source), MediaSourceStreamOptions::default());
+        let reader = symphonia::default::get_probe()
+            .probe(
+                &Hint::new(),
+                input,
+                FormatOptions::default(),
+                MetadataOptions::default(),
+            )
+            .map_err(|fault| failed(format, &fault))?;
+        let format = Format::from_reader(reader.format_info().short_name).unwrap_or(format);
+        let track = reader
+            .default_track(TrackType::Audio)
+            .ok_or(Error::NoAudioTrack {
+                format,
+                tracks: reader.tracks().len(),
+            })?;
+        let decoder = make_decoder(format, track)?;
+        let parameters = decoder.codec_params();
+        let rate = parameters.sample_rate.unwrap_or(0);
+        let info = SourceInfo {
+            format,
+            codec: decoder.codec_info().short_name.to_owned(),
+            sample_rate: rate,
+            channels: parameters
+                .channels
+                .as_ref()
+                .map_or(0, symphonia::core::audio::Channels::count),
+            frames: 0,
+        };
+        let edit = edits.iter().find(|edit| edit.track == track.id);
+        let (skip, remaining) = edit.map_or((0, None), |edit| edit.frames(rate));
+        let stated = track.num_frames.filter(|_| format.states_length());
+        let total = match remaining {
+            Some(remaining) => Some(remaining),
+            None => stated.map(|frames| frames.saturating_sub(skip)),
+        };
+        tracing::debug!(%format, codec = info.codec, rate, channels = info.channels, total, "audio");
+        Ok(Self {
+            track: track.id,
+            decoder,
+            info,
+            options: *options,
+            resampling: None,
+            skip,
+            remaining,
+            total,
+            deadline: started.checked_add(options.limits.max_time),
+            damaged: 0,
+            damaged_in_a_row: 0,
+            truncated,
+            ended: false,
+            planes: Vec::new(),
+            mono: Vec::new(),
+            reader,
+        })
+    }
+
+    /// What the file is; `frames` counts on as it is decoded.
+    #[must_use]
+    pub fn info(&self) -> &SourceInfo {
+        &self.info
+    }
+
+    pub(super) fn into_info(self) -> SourceInfo {
+        self.info
+    }
+
+    /// How far decoding has come.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        Progress {
+            frames: self.info.frames,
+            total: self.total,
+        }
+    }
+
+    /// Whether the file ended before it should have.
+    #[must_use]
+    pub fn truncated(&self) -> bool {
+        self.truncated
+    }
+
+    /// Packets that could not be decoded and were left out.
+    #[must_use]
+    pub fn damaged_packets(&self) -> u64 {
+        self.damaged
+    }
+
+    /// Replaces `block` by the next samples at 16 kHz, perhaps none; false after the last.
+    ///
+    /// # Errors
+    /// Those of [`decode`](super::decode).
+    pub fn next_block(&mut self, block: &mut Vec<f32>) -> Result<bool> {
+        block.clear();
+        if self.ended {
+            return Ok(false);
+        }
+        if self
+            .deadline
+            .is_some_and(|deadline| Instant::now() > deadline)
+        {
+            return Err(Error::TimeLimit {
+                limit: self.options.limits.max_time,
+            });
+        }
+        let format = self.info.format;
+        guarded(format, || self.step(block))?
+    }
+
+    /// Decodes one packet.
+    fn step(&mut self, block: &mut Vec<f32>) -> Result<bool> {
+        let format = self.info.format;
+        if self.remaining == Some(0) {
+            return self.end(block);
+        }
+        let packet = match self.reader.next_packet() {
+            Ok(Some(packet)) => packet,
+            Ok(None) => return self.end(block),
+            Err(Fault::IoError(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                self.truncated = true;
+                return self.end(block);
+            }
+            Err(Fault::IoError(error)) => return Err(unreadable(error)),
+            Err(Fault::ResetRequired) => {
+                self.restart()?;
+                return Ok(true);
+            }
+            // What came before it stays: it is as if the file ended here.
+            Err(_) if self.info.frames > 0 => {
+                self.truncated = true;
+                return self.end(block);
+            }
+            Err(fault) => return Err(failed(format, &fault)),
+        };
+        if packet.track_id != self.track {
+            return Ok(true);
+        }
+        let result = self
+            .decoder
+            .decode(&packet)
+            .map(|buffer| take(&buffer, &mut self.planes));
+        match result {
+            Ok((rate, channels)) => {
+                self.damaged_in_a_row = 0;
+                if self.planes.first().is_some_and(|plane| !plane.is_empty()) {
+                    self.accept(rate, channels, block)?;
+                }
+            }
+            Err(Fault::ResetRequired) => self.restart()?,
+            Err(Fault::DecodeError(_) | Fault::IoError(_))
+                if self.damaged_in_a_row < MAX_DAMAGED =>
+            {
+                self.damaged += 1;
+                self.damaged_in_a_row += 1;
+            }
+            Err(fault) => return Err(failed(format, &fault)),
+        }
+        Ok(true)
+    }
+
+    /// Averages, trims and resamples what a packet held.
+    fn accept(&mut self, rate: u32, channels: usize, block: &mut Vec<f32>) -> Result<()> {
+        check_rate(rate)?;
+        check_channels(channels)?;
+        if self.resampling.is_none() || rate != self.info.sample_rate {
+            if let Some(mut before) = self.resampling.take() {
+                before.finish(block)?;
+            }
+            self.resampling = Some(Resampling::new(self.options.resampler, rate, SAMPLE_RATE)?);
+        }
+        self.info.sample_rate = rate;
+        self.info.channels = channels;
+        let frames = self.planes[0].len();
+        let from = self.skip.min(frames as u64) as usize;
+        self.skip -= from as u64;
+        let mut to = frames;
+        if let Some(remaining) = &mut self.remaining {
+            to = from + (*remaining).min((frames - from) as u64) as usize;
+            *remaining -= (to - from) as u64;
+        }
+        average(&self.planes, from..to, &mut self.mono);
+        if let Some(at) = self.mono.iter().position(|sample| !sample.is_finite()) {
+            return Err(Error::NonFiniteSample {
+                frame: self.info.frames + at as u64,
+                value: self.mono[at],
+            });
+        }
+        self.info.frames += self.mono.len() as u64;
+        if let Some(resampling) = &mut self.resampling {
+            resampling.push(&self.mono, block)?;
+        }
+        Ok(())
+    }
+
+    /// The last block.
+    fn end(&mut self, block: &mut Vec<f32>) -> Result<bool> {
+        self.ended = true;
+        if self.info.frames == 0 {
+            if self.damaged > 0 {
+                return Err(Error::MalformedAudio {
+                    format: self.info.format,
+                    message: format!("none of its {} packets could be decoded", self.damaged),
+                });
+            }
+            // No packet has told the rate and the channels; the header must have.
+            check_rate(self.info.sample_rate)?;
+            check_channels(self.info.channels)?;
+        }
+        if self.total.is_some_and(|total| self.info.frames < total) {
+            self.truncated = true;
+        }
+        if let Some(mut resampling) = self.resampling.take() {
+            resampling.finish(block)?;
+        }
+        Ok(true)
+    }
+
+    /// Goes on with the next of several streams in a chain.
+    fn restart(&mut self) -> Result<()> {
+        let format = self.info.format;
+        let track = self
+            .reader
+            .default_track(TrackType::Audio)
+            .ok_or(Error::NoAudioTrack {
+                format,
+                tracks: self.reader.tracks().len(),
+            })?;
+        self.decoder = make_decoder(format, track)?;
+        self.track = track.id;
+        // What was stated was of the first alone.
+        self.total = None;
+        Ok(())
+    }
+}
+
+fn make_decoder(format: Format, track: &Track) -> Result<Box<dyn AudioDecoder>> {
+    let parameters = track
+        .codec_params
+        .as_ref()
+        .and_then(|parameters| parameters.audio())
+        .ok_or(Error::NoAudioTrack { format, tracks: 1 })?;
+    super::super::codecs()
+        .make_audio_decoder(parameters, &AudioDecoderOptions::default())
+        .map_err(|fault| match fault {
+            Fault::Unsupported(what) => Error::UnsupportedAudio {
+                format,
+                what: format!("codec {}: {what}", parameters.codec),
+            },
+            fault => failed(format, &fault),
+        })
+}
+
+/// Copies a packet's samples out; its rate and channels.
+fn take(buffer: &GenericAudioBufferRef<'_>, planes: &mut Vec<Vec<f32>>) -> (u32, usize) {
+    buffer.copy_to_vecs_planar(planes);
+    (buffer.spec().rate(), buffer.num_planes())
+}
+
+/// The mean of the channels as `numpy.mean` computes it: summed in order in f32, then divided.
+fn average(planes: &[Vec<f32>], range: std::ops::Range<usize>, mono: &mut Vec<f32>) {
+    mono.clear();
+    let Some((first, others)) = planes.split_first() else {
+        return;
+    };
+    mono.extend_from_slice(&first[range.clone()]);
+    if others.is_empty() {
+        return;
+    }
+    for plane in others {
+        for (sum, sample) in mono.iter_mut().zip(&plane[range.clone()]) {
+            *sum += sample;
+        }
+    }
+    let count = planes.len() as f32;
+    for sum in mono {
+        *sum /= count;
+    }
+}
+
+/// Runs a part of a decoder that isn't ours: a panic in it is an error.
+fn guarded<T>(format: Format, run: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(run)).map_err(|_| Error::MalformedAudio {
+        format,
+        message: "the decoder panicked".to_owned(),
+    })
+}
+
+fn unreadable(source: io::Error) -> Error {
+    Error::Read { source }
+}
+
+/// Our error for one of symphonia's.
+fn failed(format: Format, fault: &Fault) -> Error {
+    match fault {
+        Fault::Unsupported(what) => Error::UnsupportedAudio {
+            format,
+            what: (*what).to_owned(),
+        },
+        Fault::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            Error::MalformedAudio {
+                format,
+                message: "the file ends inside its header".to_owned(),
+            }
+        }
+        fault => Error::MalformedAudio {
+            format,
+            message: fault.to_string(),
+        },
+    }
+}

@@ -1,0 +1,9 @@
+//! Log-mel spectrograms, with the rounding of the numpy code that they are compared to.
+
+mod filters;
+mod frames;
+mod window;
+
+pub(crate) use filters::{Bank, Filters, Scale};
+pub(crate) use frames::{Floor, LogMel, Preemphasis};
+pub(crate) use window::{hann_f32, hann_numpy};
