@@ -20,7 +20,7 @@ fi
 
 case "${1:-all}" in
 all | check)
-    for script in make_models make_media make_goldens make_text_goldens make_demo_picture make_demo_goldens; do
+    for script in make_models make_media make_goldens make_text_goldens make_sampler_goldens make_demo_picture make_demo_goldens; do
         "$python" "$script.py"
     done
     ;;

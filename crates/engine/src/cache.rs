@@ -67,6 +67,12 @@ struct Rows {
 }
 
 impl LayerCache {
+    /// Rows that a layer's buffers have room for once `tokens` were fed, at most.
+    pub(crate) fn capacity(window: Option<i32>, tokens: usize) -> usize {
+        let kept = window.map_or(tokens, |window| tokens.min(2 * window as usize));
+        kept.next_multiple_of(STEP as usize)
+    }
+
     /// The position of the next token.
     pub(crate) fn offset(&self) -> i32 {
         self.offset

@@ -71,11 +71,14 @@ impl Checkpoint {
         &self.stop_ids
     }
 
-    /// Whether the model sees pictures.
-    pub(crate) fn has_vision(&self) -> bool {
-        self.config
-            .get("vision_config")
-            .is_some_and(|config| !config.is_null())
+    /// Whether the model has that part, such as `vision_config`.
+    pub(crate) fn has_part(&self, key: &str) -> bool {
+        self.config.get(key).is_some_and(|config| !config.is_null())
+    }
+
+    /// Bytes that the weights take in memory, in `dtype` or as stored.
+    pub(crate) fn weight_bytes(&self, dtype: Option<mlx_rs::Dtype>) -> Result<usize> {
+        weights::memory_bytes(&self.folder, dtype)
     }
 
     /// One setting at the top of `config.json`.

@@ -3,23 +3,25 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::unbounded;
-
 use crate::checkpoint::Checkpoint;
-use crate::generation::{Generation, Work};
-use crate::model::{Model, Progress, WorkingType};
-use crate::prompt::{Conversation, Preparer, TemplateOptions};
+use crate::generation::Generation;
+use crate::model::{Limits, LoadOptions, Model, Progress, WorkingType};
+use crate::prompt::{PreparedPrompt, Preparer};
+use crate::request::{Input, Request};
 use crate::runtime::{self, ModelId, Models};
+use crate::sampling::Sampling;
+use crate::work::Work;
 use crate::{Error, Result};
 
 /// A model, loaded and ready. Cheap to clone; any thread may use it. The model is unloaded
 /// when the last handle and the last [`Generation`] are gone.
 ///
-/// One generation runs at a time; others wait their turn.
+/// One generation runs at a time; others wait their turn, in the order in which they came.
 ///
 /// ```no_run
 /// use prefill_engine::{Conversation, Engine, MediaKind, Request};
@@ -37,40 +39,52 @@ pub struct Engine {
 /// What handles and generations share.
 #[derive(Debug)]
 pub(crate) struct Loaded {
-    pub id: ModelId,
-    pub preparer: Preparer,
-    pub stop_ids: BTreeSet<u32>,
+    id: ModelId,
+    preparer: Arc<Preparer>,
+    stop_ids: BTreeSet<u32>,
+    /// What the checkpoint asks for.
+    sampling: Sampling,
+    limits: Limits,
+    unloaded: AtomicBool,
     load_time: Duration,
 }
 
-impl Drop for Loaded {
+impl Loaded {
     /// Waits until the model's memory is given back, so that no array is freed while the
-    /// process already ends. What was queued before, on any model, is done first.
-    fn drop(&mut self) {
+    /// process already ends. At most one step of another model's work is done before.
+    fn unload(&self) -> Result<()> {
+        if self.unloaded.swap(true, Ordering::Relaxed) {
+            return Ok(());
+        }
         let id = self.id;
         let unload = move |models: &mut Models| {
             models.loaded.remove(&id);
             Ok(mlx_rs::memory::clear_cache()?)
         };
-        let unloaded = if runtime::is_current() {
-            runtime::submit(move |models| drop(unload(models)))
+        if runtime::is_current() {
+            runtime::submit_urgent(move |models| drop(unload(models)))
         } else {
-            runtime::call(unload)
-        };
+            runtime::call_urgent(unload)
+        }
+    }
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
         // If the runtime is gone, so is the model.
-        if let Err(error) = unloaded {
+        if let Err(error) = self.unload() {
             tracing::warn!(%error, "a model was not unloaded");
         }
     }
 }
 
 impl Engine {
-    /// Begins to load a model: a folder, or an `org/name` that the local Hugging Face
-    /// cache holds.
+    /// Begins to load a model: a folder, or an `org/name` of the Hugging Face hub.
     pub fn builder(model: impl Into<PathBuf>) -> EngineBuilder {
         EngineBuilder {
             model: model.into(),
-            working_type: WorkingType::AsStored,
+            options: LoadOptions::default(),
+            memory_limit: None,
             progress: None,
         }
     }
@@ -78,36 +92,48 @@ impl Engine {
     /// Prepares a request on the calling thread (media, template, tokens) and queues it.
     ///
     /// # Errors
-    /// Those of [`Preparer::prepare`]; errors of the computation come as the generation's
-    /// items. [`OnRuntimeThread`](crate::Error::OnRuntimeThread) in a callback of the runtime
-    /// thread, which can't wait for itself.
+    /// Those of [`Preparer::prepare`]; [`Error::Request`] and [`Error::Sampling`] for
+    /// settings that can't be followed; [`Error::EmptyPrompt`], [`Error::ContextLength`] and
+    /// [`Error::TokenId`] for a prompt that does not fit the model; [`Error::Unloaded`].
+    /// Errors of the computation come as the generation's items.
+    /// [`Error::OnRuntimeThread`] in a callback of the runtime thread, which can't wait for
+    /// itself.
     pub fn generate(&self, request: Request) -> Result<Generation> {
         if runtime::is_current() {
             return Err(Error::OnRuntimeThread);
         }
+        if self.loaded.unloaded.load(Ordering::Relaxed) {
+            return Err(Error::Unloaded);
+        }
         let asked = Instant::now();
-        let prepared = self
-            .loaded
-            .preparer
-            .prepare(&request.conversation, &request.template)?;
-        let (events, received) = unbounded();
-        let cancelled = Arc::new(AtomicBool::new(false));
+        request.check()?;
+        let prepared = self.prepare(request.input, &request.template)?;
+        let mut stop_ids = request.stop_ids;
+        if !request.ignores_ends {
+            stop_ids.extend(&self.loaded.stop_ids);
+        }
+        let (events, received) = async_channel::unbounded();
+        let loaded = Arc::clone(&self.loaded);
+        let generation = Generation::new(loaded, received, request.cancel.clone());
         let work = Work {
+            model: self.loaded.id,
+            preparer: Arc::clone(&self.loaded.preparer),
             prepared,
             max_tokens: request.max_tokens,
-            sampling: crate::Sampling::greedy(),
-            stop_ids: self.loaded.stop_ids.clone(),
+            sampling: request
+                .sampling
+                .unwrap_or_else(|| self.loaded.sampling.clone()),
+            top_logprobs: request.top_logprobs,
+            stop_ids,
+            stop_strings: request.stop,
             asked,
-            cancelled: Arc::clone(&cancelled),
+            deadline: request.deadline.and_then(|time| asked.checked_add(time)),
+            cancel: request.cancel,
+            dropped: generation.dropped(),
             events,
         };
-        let id = self.loaded.id;
-        runtime::submit(move |models| work.run(models.loaded.get(&id)))?;
-        Ok(Generation::new(
-            Arc::clone(&self.loaded),
-            received,
-            cancelled,
-        ))
+        runtime::submit(move |models| work.run(models))?;
+        Ok(generation)
     }
 
     /// How long it took to load the model.
@@ -121,13 +147,58 @@ impl Engine {
     pub fn preparer(&self) -> &Preparer {
         &self.loaded.preparer
     }
+
+    /// How tokens are chosen where a request does not say: as the checkpoint asks.
+    #[must_use]
+    pub fn default_sampling(&self) -> &Sampling {
+        &self.loaded.sampling
+    }
+
+    /// Positions that the model takes, prompt and answer together.
+    #[must_use]
+    pub fn max_positions(&self) -> usize {
+        self.loaded.limits.positions
+    }
+
+    /// Gives the model's memory back, whoever still has a handle: requests that wait, and
+    /// later ones, end with [`Error::Unloaded`].
+    ///
+    /// # Errors
+    /// [`Error::RuntimeGone`]; [`Error::OnRuntimeThread`] in a callback of the runtime thread.
+    pub fn unload(self) -> Result<()> {
+        if runtime::is_current() {
+            return Err(Error::OnRuntimeThread);
+        }
+        self.loaded.unload()
+    }
+
+    fn prepare(
+        &self,
+        input: Input,
+        template: &prefill_multimodal_prompt::TemplateOptions,
+    ) -> Result<PreparedPrompt> {
+        let prepared = match input {
+            Input::Conversation(conversation) => {
+                self.loaded.preparer.prepare(&conversation, template)?
+            }
+            Input::Ids(ids) => PreparedPrompt::from_ids(ids),
+            Input::Prepared(prepared) => *prepared,
+        };
+        self.loaded.limits.check(&prepared.prompt.ids)?;
+        Ok(prepared)
+    }
 }
 
-/// Settings of an [`Engine`].
+/// What [`EngineBuilder::on_progress`] is given.
+type OnProgress = Box<dyn FnMut(Progress) + Send>;
+
+/// Settings of an engine, before its model is loaded.
+#[must_use]
 pub struct EngineBuilder {
     model: PathBuf,
-    working_type: WorkingType,
-    progress: Option<Box<dyn FnMut(Progress) + Send>>,
+    options: LoadOptions,
+    memory_limit: Option<usize>,
+    progress: Option<OnProgress>,
 }
 
 impl fmt::Debug for EngineBuilder {
@@ -135,21 +206,35 @@ impl fmt::Debug for EngineBuilder {
         formatter
             .debug_struct("EngineBuilder")
             .field("model", &self.model)
-            .field("working_type", &self.working_type)
+            .field("options", &self.options)
+            .field("memory_limit", &self.memory_limit)
             .finish_non_exhaustive()
     }
 }
 
 impl EngineBuilder {
-    /// The type to compute in. As stored, unless this says otherwise.
-    #[must_use]
+    /// The type to compute in; otherwise as the checkpoint stores its weights.
     pub fn working_type(mut self, working_type: WorkingType) -> Self {
-        self.working_type = working_type;
+        self.options = self.options.working_type(working_type);
         self
     }
 
-    /// Is told the bytes of weights read, on the runtime thread.
-    #[must_use]
+    /// Tokens that one forward call of a prefill takes; see
+    /// [`LoadOptions::prefill_chunk`].
+    pub fn prefill_chunk(mut self, tokens: std::num::NonZeroUsize) -> Self {
+        self.options = self.options.prefill_chunk(tokens);
+        self
+    }
+
+    /// The most memory, in bytes, that MLX may use in this process: weights, keys and values,
+    /// and its buffers. There is one limit for all models; the last one that was set holds.
+    /// What can't fit is refused before it starts.
+    pub fn memory_limit(mut self, bytes: usize) -> Self {
+        self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// Is told, on the runtime thread, how many bytes of the weights are loaded.
     pub fn on_progress(mut self, progress: impl FnMut(Progress) + Send + 'static) -> Self {
         self.progress = Some(Box::new(progress));
         self
@@ -158,69 +243,43 @@ impl EngineBuilder {
     /// Loads the model; returns when it is ready.
     ///
     /// # Errors
-    /// Those of [`Checkpoint::open`], [`Preparer::open`] and [`Model::load`], and
-    /// [`MlxTaken`](crate::Error::MlxTaken) if the program holds MLX itself.
+    /// Those of [`Checkpoint::open`], [`Preparer::open`] and [`Model::load`];
+    /// [`Error::MlxTaken`] if the program holds MLX itself; [`Error::Memory`] if the weights
+    /// exceed the memory limit.
     pub fn build(self) -> Result<Engine> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let started = Instant::now();
         let checkpoint = Checkpoint::open(&self.model)?;
         let preparer = Preparer::open(&checkpoint)?;
         let stop_ids = checkpoint.stop_ids().clone();
+        let sampling = Sampling::from_folder(checkpoint.folder())?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let working_type = self.working_type;
+        let (options, memory_limit) = (self.options, self.memory_limit);
         let mut progress = self.progress.unwrap_or_else(|| Box::new(|_| {}));
-        runtime::call(move |models| {
-            let model = Model::load(&models.thread, &checkpoint, working_type, &mut progress)?;
-            models.loaded.insert(id, model);
-            Ok(())
+        let limits = runtime::call(move |models| {
+            if let Some(bytes) = memory_limit {
+                models.memory.set_limit(bytes)?;
+            }
+            models
+                .memory
+                .make_room(checkpoint.weight_bytes(options.working_type.dtype())?)?;
+            let model = Model::load_with(&models.thread, &checkpoint, options, &mut progress)?;
+            let limits = model.limits();
+            models.loaded.insert(id, Rc::new(model));
+            Ok(limits)
         })?;
         let load_time = started.elapsed();
         tracing::info!(model = %self.model.display(), ?load_time, "loaded");
         Ok(Engine {
             loaded: Arc::new(Loaded {
                 id,
-                preparer,
+                preparer: Arc::new(preparer),
                 stop_ids,
+                sampling,
+                limits,
+                unloaded: AtomicBool::new(false),
                 load_time,
             }),
         })
-    }
-}
-
-/// What to generate.
-#[derive(Debug, Clone)]
-pub struct Request {
-    conversation: Conversation,
-    template: TemplateOptions,
-    max_tokens: usize,
-}
-
-impl Request {
-    /// Tokens that an answer has at most, unless the request says otherwise.
-    pub const DEFAULT_MAX_TOKENS: usize = 1024;
-
-    /// A request to continue `conversation`.
-    #[must_use]
-    pub fn new(conversation: Conversation) -> Self {
-        let template = TemplateOptions::default();
-        Self {
-            conversation,
-            template,
-            max_tokens: Self::DEFAULT_MAX_TOKENS,
-        }
-    }
-
-    /// Ends the answer after this many tokens.
-    #[must_use]
-    pub fn max_tokens(mut self, max_tokens: usize) -> Self {
-        self.max_tokens = max_tokens;
-        self
-    }
-
-    /// Tools and variables for the chat template.
-    #[must_use]
-    pub fn template(mut self, template: TemplateOptions) -> Self {
-        self.template = template;
-        self
     }
 }

@@ -114,6 +114,33 @@ pub enum Error {
         /// The rows of the tower's output.
         found: usize,
     },
+    /// A setting of a request that can't be followed.
+    #[error("request: {setting}: {fact}")]
+    Request {
+        /// The setting, such as `stop`.
+        setting: &'static str,
+        /// What is wrong with it.
+        fact: String,
+    },
+    /// A model or a request needs more memory than the budget leaves.
+    #[error("{needed} bytes are needed, and {in_use} of the limit of {limit} are in use")]
+    Memory {
+        /// What it needs, in bytes.
+        needed: usize,
+        /// What MLX has in use.
+        in_use: usize,
+        /// The limit that was set.
+        limit: usize,
+    },
+    /// The model was unloaded.
+    #[error("the model was unloaded")]
+    Unloaded,
+    /// A tensor with values that are no numbers.
+    #[error("tensor {name} holds values that are not numbers (NaN)")]
+    NotANumber {
+        /// The tensor's name in the file.
+        name: String,
+    },
     /// The prompt holds nothing to answer.
     #[error("the prompt is empty")]
     EmptyPrompt,

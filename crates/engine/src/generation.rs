@@ -1,24 +1,20 @@
-//! One answer: the work on the runtime thread, and the events that come back.
+//! One answer: the events that come back from the runtime thread.
 
-use std::collections::BTreeSet;
-use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender};
-use prefill_multimodal_prompt::TextStream;
+use async_channel::Receiver;
+use futures_core::Stream;
 
+use crate::cancel::CancelToken;
 use crate::engine::Loaded;
-use crate::model::{Model, Progress};
-use crate::prompt::PreparedPrompt;
+use crate::model::Progress;
 use crate::runtime;
-use crate::sampling::Sampling;
+use crate::sequence::TokenLogProbs;
 use crate::{Error, Result};
-
-/// Tokens after which MLX's cache of freed buffers is emptied, as mlx-lm has it.
-const CLEAR_CACHE_EVERY: usize = 256;
 
 /// What happens in the course of an answer.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +24,8 @@ pub enum Event {
     Prefill(Progress),
     /// More of the answer; whole characters.
     Text(String),
+    /// A token's log-probability, if the request asked for it; before the token's text.
+    LogProbs(TokenLogProbs),
     /// The end.
     Finished(Finished),
 }
@@ -38,6 +36,8 @@ pub enum Event {
 pub struct Finished {
     /// Why it ended.
     pub reason: FinishReason,
+    /// The stop string that ended it, if one did.
+    pub stop_string: Option<String>,
     /// What it took.
     pub statistics: Statistics,
 }
@@ -46,10 +46,14 @@ pub struct Finished {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FinishReason {
-    /// The model ended it.
+    /// The model ended it, or a stop string.
     Stop,
     /// It reached the tokens that the request or the model allows.
     Length,
+    /// The request's time was up.
+    Deadline,
+    /// Somebody cancelled the request.
+    Cancelled,
 }
 
 /// What an answer took.
@@ -70,6 +74,12 @@ pub struct Statistics {
     pub time_to_first_token: Duration,
     /// From the first token to the last.
     pub decode_time: Duration,
+    /// Of the decoding, outside MLX: text, stop strings, events.
+    pub host_time: Duration,
+    /// Bytes that MLX had in use at the end.
+    pub active_memory: usize,
+    /// Bytes of freed buffers that MLX kept for later.
+    pub cache_memory: usize,
     /// The most memory that MLX has had in use at once since the process began, in bytes.
     pub peak_memory: usize,
 }
@@ -101,29 +111,38 @@ fn rate(count: usize, time: Duration) -> f64 {
 /// [`Event::Finished`] or an error. Dropping it cancels the work, also during prefill.
 #[derive(Debug)]
 pub struct Generation {
-    loaded: Arc<Loaded>,
-    tokens: Receiver<Result<Step>>,
-    cancelled: Arc<AtomicBool>,
-    text: TextStream,
-    /// Held while the last text goes before it.
-    finish: Option<Finished>,
+    events: Pin<Box<Receiver<Result<Event>>>>,
+    cancel: CancelToken,
+    dropped: Arc<AtomicBool>,
     ended: bool,
+    /// The model stays loaded as long as its answers are awaited.
+    _loaded: Arc<Loaded>,
 }
 
 impl Generation {
     pub(crate) fn new(
         loaded: Arc<Loaded>,
-        tokens: Receiver<Result<Step>>,
-        cancelled: Arc<AtomicBool>,
+        events: Receiver<Result<Event>>,
+        cancel: CancelToken,
     ) -> Self {
         Self {
-            loaded,
-            tokens,
-            cancelled,
-            text: TextStream::default(),
-            finish: None,
+            events: Box::pin(events),
+            cancel,
+            dropped: Arc::default(),
             ended: false,
+            _loaded: loaded,
         }
+    }
+
+    /// Set when nobody listens any more.
+    pub(crate) fn dropped(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.dropped)
+    }
+
+    /// What ends this answer early, from another thread.
+    #[must_use]
+    pub fn cancel_token(&self) -> CancelToken {
+        self.cancel.clone()
     }
 
     /// Waits for the end, and gives the whole text.
@@ -140,26 +159,17 @@ impl Generation {
         Ok(text)
     }
 
-    /// The next event, or nothing if this step gives none.
-    fn advance(&mut self) -> Result<Option<Event>> {
-        let tokens = self.loaded.preparer.tokens();
-        if runtime::is_current() {
-            return Err(Error::OnRuntimeThread);
-        }
-        let text = match self.tokens.recv().map_err(|_| Error::RuntimeGone)?? {
-            Step::Prefill(progress) => return Ok(Some(Event::Prefill(progress))),
-            Step::Token(id) => self.text.push(tokens, id)?,
-            Step::Finished(finished) => {
-                let rest = self.text.finish(tokens)?;
-                if rest.is_empty() {
-                    self.ended = true;
-                    return Ok(Some(Event::Finished(finished)));
-                }
-                self.finish = Some(finished);
-                rest
-            }
-        };
-        Ok((!text.is_empty()).then_some(Event::Text(text)))
+    /// The same events for asynchronous programs; any executor will do.
+    #[must_use]
+    pub fn into_stream(self) -> EventStream {
+        EventStream(self)
+    }
+
+    /// Notes whether an event is the last.
+    fn watch(&mut self, event: Option<Result<Event>>) -> Option<Result<Event>> {
+        let event = event.unwrap_or(Err(Error::RuntimeGone));
+        self.ended = matches!(event, Err(_) | Ok(Event::Finished(_)));
+        Some(event)
     }
 }
 
@@ -167,126 +177,38 @@ impl Iterator for Generation {
     type Item = Result<Event>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(finished) = self.finish.take() {
+        if self.ended {
+            return None;
+        }
+        if runtime::is_current() {
             self.ended = true;
-            return Some(Ok(Event::Finished(finished)));
+            return Some(Err(Error::OnRuntimeThread));
         }
-        while !self.ended {
-            match self.advance() {
-                Ok(None) => {}
-                Ok(Some(event)) => return Some(Ok(event)),
-                Err(error) => {
-                    self.ended = true;
-                    return Some(Err(error));
-                }
-            }
-        }
-        None
+        let event = self.events.recv_blocking().ok();
+        self.watch(event)
     }
 }
 
 impl Drop for Generation {
     fn drop(&mut self) {
-        self.cancelled.store(true, Ordering::Relaxed);
+        self.dropped.store(true, Ordering::Relaxed);
     }
 }
 
-/// What the runtime thread sends: ids become text on the other side.
+/// [`Generation`] as a [`Stream`]: nothing blocks, and dropping it cancels the work.
 #[derive(Debug)]
-pub(crate) enum Step {
-    Prefill(Progress),
-    Token(u32),
-    Finished(Finished),
-}
+pub struct EventStream(Generation);
 
-/// A prepared request, on its way to the runtime thread.
-pub(crate) struct Work {
-    pub prepared: PreparedPrompt,
-    pub max_tokens: usize,
-    pub sampling: Sampling,
-    pub stop_ids: BTreeSet<u32>,
-    pub asked: Instant,
-    pub cancelled: Arc<AtomicBool>,
-    pub events: Sender<Result<Step>>,
-}
+impl Stream for EventStream {
+    type Item = Result<Event>;
 
-impl Work {
-    /// Generates on the runtime thread.
-    pub(crate) fn run(self, model: Option<&Model>) {
-        let span = tracing::info_span!("generate", prompt_tokens = self.prepared.prompt.ids.len());
-        let _entered = span.enter();
-        let generate = || {
-            let model = model.ok_or(Error::RuntimeGone)?;
-            self.generate(model)
-        };
-        let result = catch_unwind(AssertUnwindSafe(generate))
-            .unwrap_or_else(|panic| Err(Error::Panicked(runtime::message(&*panic))));
-        match result {
-            // Whoever cancelled is no longer listening.
-            Err(Error::Cancelled) => tracing::debug!("cancelled"),
-            Ok(finished) => self.send(Ok(Step::Finished(finished))),
-            Err(error) => self.send(Err(error)),
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.0.ended {
+            return Poll::Ready(None);
         }
-    }
-
-    fn send(&self, step: Result<Step>) {
-        // A receiver that is gone has set `cancelled`, which the next step sees.
-        let _ = self.events.send(step);
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
-    }
-
-    fn generate(&self, model: &Model) -> Result<Finished> {
-        let mut statistics = Statistics {
-            prompt_tokens: self.prepared.prompt.ids.len(),
-            queue_time: self.asked.elapsed(),
-            ..Statistics::default()
-        };
-        let started = Instant::now();
-        let mut sequence = model.prefill(&self.prepared, &mut |progress| {
-            self.send(Ok(Step::Prefill(progress)));
-            if self.is_cancelled() {
-                ControlFlow::Break(())
-            } else {
-                ControlFlow::Continue(())
-            }
-        })?;
-        statistics.encode_time = sequence.encode_time();
-        statistics.prefill_time = started.elapsed();
-
-        // The answer's last token is never fed, so one fits beyond the positions.
-        let room = model.max_positions() - self.prepared.prompt.ids.len() + 1;
-        let limit = self.max_tokens.min(room);
-        let mut reason = FinishReason::Length;
-        let mut first_token = None;
-        let mut decoder = sequence.decode(&self.sampling, None)?;
-        while statistics.generated_tokens < limit {
-            if self.is_cancelled() {
-                return Err(Error::Cancelled);
-            }
-            let token = decoder.step(statistics.generated_tokens + 1 == limit)?;
-            let id = token.id;
-            statistics.generated_tokens += 1;
-            first_token.get_or_insert_with(Instant::now);
-            if self.stop_ids.contains(&id) {
-                reason = FinishReason::Stop;
-                break;
-            }
-            self.send(Ok(Step::Token(id)));
-            if statistics
-                .generated_tokens
-                .is_multiple_of(CLEAR_CACHE_EVERY)
-            {
-                mlx_rs::memory::clear_cache()?;
-            }
+        match self.0.events.as_mut().poll_next(context) {
+            Poll::Ready(event) => Poll::Ready(self.0.watch(event)),
+            Poll::Pending => Poll::Pending,
         }
-        if let Some(first) = first_token {
-            statistics.time_to_first_token = first.duration_since(self.asked);
-            statistics.decode_time = first.elapsed();
-        }
-        statistics.peak_memory = mlx_rs::memory::peak_memory()?;
-        Ok(Finished { reason, statistics })
     }
 }

@@ -38,28 +38,35 @@
 //! caches that give the project its name come next.
 
 mod cache;
+mod cancel;
 mod checkpoint;
 mod engine;
 mod error;
 mod generation;
+mod memory;
 mod model;
 mod models;
 mod nn;
 mod prompt;
+mod request;
 mod runtime;
 mod sampling;
 mod sequence;
+mod stop;
 mod thread;
+mod work;
 
+pub use cancel::CancelToken;
 pub use checkpoint::Checkpoint;
-pub use engine::{Engine, EngineBuilder, Request};
+pub use engine::{Engine, EngineBuilder};
 pub use error::Error;
-pub use generation::{Event, FinishReason, Finished, Generation, Statistics};
-pub use model::{Model, PREFILL_CHUNK, Progress, WorkingType};
+pub use generation::{Event, EventStream, FinishReason, Finished, Generation, Statistics};
+pub use model::{LoadOptions, Model, PREFILL_CHUNK, Progress, WorkingType};
 pub use prompt::{
     Conversation, MediaKind, MediaSource, PreparedMedium, PreparedPrompt, Preparer, Prompt, Span,
     TemplateOptions,
 };
+pub use request::Request;
 pub use sampling::Sampling;
 pub use sequence::{Decoder, Sequence, Token, TokenLogProbs};
 pub use thread::MlxThread;

@@ -37,13 +37,79 @@ pub enum WorkingType {
 }
 
 impl WorkingType {
-    fn dtype(self) -> Option<Dtype> {
+    pub(crate) fn dtype(self) -> Option<Dtype> {
         match self {
             Self::AsStored => None,
             Self::F32 => Some(Dtype::Float32),
             Self::Bf16 => Some(Dtype::Bfloat16),
             Self::F16 => Some(Dtype::Float16),
         }
+    }
+}
+
+/// How a model is loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct LoadOptions {
+    pub(crate) working_type: WorkingType,
+    pub(crate) prefill_chunk: NonZeroUsize,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self {
+            working_type: WorkingType::AsStored,
+            prefill_chunk: PREFILL_CHUNK,
+        }
+    }
+}
+
+impl LoadOptions {
+    /// The type to compute in; otherwise as the checkpoint stores its weights.
+    #[must_use]
+    pub fn working_type(mut self, working_type: WorkingType) -> Self {
+        self.working_type = working_type;
+        self
+    }
+
+    /// Another number of tokens a forward call of a prefill than [`PREFILL_CHUNK`]: less
+    /// memory, or speed. At most 8192: the mask of a call grows with the square.
+    #[must_use]
+    pub fn prefill_chunk(mut self, tokens: NonZeroUsize) -> Self {
+        self.prefill_chunk = tokens.min(const { NonZeroUsize::new(8192).unwrap() });
+        self
+    }
+}
+
+/// What a model takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub positions: usize,
+    pub vocabulary: usize,
+}
+
+impl Limits {
+    /// # Errors
+    /// [`Error::EmptyPrompt`], [`Error::ContextLength`] and [`Error::TokenId`].
+    pub(crate) fn check(self, ids: &[u32]) -> Result<()> {
+        let limit = self.positions;
+        if ids.is_empty() {
+            return Err(Error::EmptyPrompt);
+        }
+        if ids.len() > limit {
+            return Err(Error::ContextLength {
+                tokens: ids.len(),
+                limit,
+            });
+        }
+        ids.iter().try_for_each(|&id| self.check_id(id))
+    }
+
+    pub(crate) fn check_id(self, id: u32) -> Result<()> {
+        let vocabulary = self.vocabulary;
+        if id as usize >= vocabulary {
+            return Err(Error::TokenId { id, vocabulary });
+        }
+        Ok(())
     }
 }
 
@@ -88,11 +154,25 @@ impl Model {
     /// [`Error::UnsupportedModel`] and [`Error::Config`] for what this engine does not
     /// serve; [`Error::MissingTensors`], [`Error::UnexpectedTensors`],
     /// [`Error::TensorShape`], [`Error::TensorType`] and [`Error::BadFile`] for weights
-    /// that do not fit, before any is read.
+    /// that do not fit, before any is read; [`Error::NotANumber`].
     pub fn load(
         thread: &MlxThread,
         checkpoint: &Checkpoint,
         working_type: WorkingType,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self> {
+        let options = LoadOptions::default().working_type(working_type);
+        Self::load_with(thread, checkpoint, options, progress)
+    }
+
+    /// [`load`](Self::load), with more to choose.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load).
+    pub fn load_with(
+        thread: &MlxThread,
+        checkpoint: &Checkpoint,
+        options: LoadOptions,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self> {
         let mut on_bytes = |done, total| progress(Progress { done, total });
@@ -100,7 +180,7 @@ impl Model {
             "gemma3_text" | "gemma4" | "gemma4_text" | "gemma4_unified" | "gemma4_unified_text" => {
                 Box::new(Gemma4::load(
                     checkpoint,
-                    working_type.dtype(),
+                    options.working_type.dtype(),
                     &mut on_bytes,
                 )?)
             }
@@ -112,17 +192,16 @@ impl Model {
         };
         Ok(Self {
             family,
-            prefill_chunk: PREFILL_CHUNK,
+            prefill_chunk: options.prefill_chunk,
             _thread: thread.clone(),
         })
     }
 
-    /// This model with another number of tokens a forward call of a prefill than
-    /// [`PREFILL_CHUNK`]: less memory, or speed. At most 8192: the mask of a call grows with
-    /// the square.
+    /// This model with another number of tokens a forward call of a prefill; see
+    /// [`LoadOptions::prefill_chunk`].
     #[must_use]
     pub fn with_prefill_chunk(mut self, tokens: NonZeroUsize) -> Self {
-        self.prefill_chunk = tokens.min(const { NonZeroUsize::new(8192).unwrap() });
+        self.prefill_chunk = LoadOptions::default().prefill_chunk(tokens).prefill_chunk;
         self
     }
 
@@ -165,7 +244,7 @@ impl Model {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Sequence<'_>> {
         let ids = &prepared.prompt.ids;
-        self.check(ids)?;
+        self.limits().check(ids)?;
         let total = ids.len() as u64;
         let mut report = |done: usize| match progress(Progress {
             done: done as u64,
@@ -218,26 +297,17 @@ impl Model {
         logits.ok_or(Error::EmptyPrompt)
     }
 
-    fn check(&self, ids: &[u32]) -> Result<()> {
-        let limit = self.max_positions();
-        if ids.is_empty() {
-            return Err(Error::EmptyPrompt);
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            positions: self.max_positions(),
+            vocabulary: self.vocabulary(),
         }
-        if ids.len() > limit {
-            return Err(Error::ContextLength {
-                tokens: ids.len(),
-                limit,
-            });
-        }
-        ids.iter().try_for_each(|&id| self.check_id(id))
     }
 
-    pub(crate) fn check_id(&self, id: u32) -> Result<()> {
-        let vocabulary = self.vocabulary();
-        if id as usize >= vocabulary {
-            return Err(Error::TokenId { id, vocabulary });
-        }
-        Ok(())
+    /// Bytes that a sequence of `tokens` takes beside the weights.
+    pub(crate) fn request_bytes(&self, tokens: usize) -> usize {
+        let chunk = self.prefill_chunk.get().min(tokens);
+        self.family.cache_bytes(tokens) + self.family.working_bytes(chunk, tokens)
     }
 }
 

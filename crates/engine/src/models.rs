@@ -15,6 +15,13 @@ pub(crate) trait LanguageModel: Debug {
     /// A cache for one sequence.
     fn new_cache(&self) -> Cache;
 
+    /// Bytes that the cache of a sequence of `tokens` takes.
+    fn cache_bytes(&self, tokens: usize) -> usize;
+
+    /// Bytes that one forward call of `chunk` tokens, the last of `tokens`, takes at most
+    /// beside weights and cache; an estimate.
+    fn working_bytes(&self, chunk: usize, tokens: usize) -> usize;
+
     /// Positions that the model takes.
     fn max_positions(&self) -> usize;
 

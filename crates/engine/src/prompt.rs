@@ -37,12 +37,23 @@ pub struct Preparer {
 /// A prompt with its media, ready for the MLX thread.
 #[derive(Debug, Clone)]
 pub struct PreparedPrompt {
-    /// What the template rendered, markers not yet expanded.
+    /// What the template rendered, markers not yet expanded; empty where ids were given.
     pub text: String,
     /// Ids and spans.
     pub prompt: Prompt,
     /// The media, in document order.
     pub media: Vec<PreparedMedium>,
+}
+
+impl PreparedPrompt {
+    /// Token ids alone.
+    pub(crate) fn from_ids(ids: Vec<u32>) -> Self {
+        Self {
+            text: String::new(),
+            prompt: Prompt::from_ids(ids),
+            media: Vec::new(),
+        }
+    }
 }
 
 impl Preparer {

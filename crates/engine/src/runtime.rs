@@ -4,11 +4,13 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
+use crate::memory::Memory;
 use crate::model::Model;
 use crate::thread::MlxThread;
 use crate::{Error, Result};
@@ -22,24 +24,59 @@ pub(crate) type ModelId = u64;
 /// What the runtime thread holds.
 pub(crate) struct Models {
     pub thread: MlxThread,
-    pub loaded: HashMap<ModelId, Model>,
+    pub loaded: HashMap<ModelId, Rc<Model>>,
+    pub memory: Memory,
+    urgent: Receiver<Job>,
 }
 
-/// The way to the thread, once it runs. It runs until the process ends.
-static JOBS: Mutex<Option<Sender<Job>>> = Mutex::new(None);
+impl Models {
+    /// Does what can't wait until the work at hand is done.
+    pub(crate) fn run_urgent(&mut self) {
+        while let Ok(job) = self.urgent.try_recv() {
+            run(job, self);
+        }
+    }
+}
+
+/// The ways to the thread.
+#[derive(Clone)]
+struct Lanes {
+    jobs: Sender<Job>,
+    urgent: Sender<Job>,
+}
+
+/// The ways to the thread, once it runs. It runs until the process ends.
+static LANES: Mutex<Option<Lanes>> = Mutex::new(None);
 
 /// Queues a job, and starts the thread if none runs. A job that panics ends only itself.
 ///
 /// # Errors
 /// [`Error::MlxTaken`] if the program holds MLX itself.
 pub(crate) fn submit(job: impl FnOnce(&mut Models) + Send + 'static) -> Result<()> {
-    let mut jobs = JOBS.lock().unwrap_or_else(PoisonError::into_inner);
-    let sender = match &*jobs {
-        Some(sender) => sender.clone(),
-        None => jobs.insert(start()?).clone(),
-    };
-    drop(jobs);
-    sender.send(Box::new(job)).map_err(|_| Error::RuntimeGone)
+    let sent = lanes()?.jobs.send(Box::new(job));
+    sent.map_err(|_| Error::RuntimeGone)
+}
+
+/// Queues a short job that is done before the others, between two steps of the work at hand.
+///
+/// # Errors
+/// Those of [`submit`].
+pub(crate) fn submit_urgent(job: impl FnOnce(&mut Models) + Send + 'static) -> Result<()> {
+    let lanes = lanes()?;
+    lanes
+        .urgent
+        .send(Box::new(job))
+        // Wakes the thread if it has nothing to do.
+        .and_then(|()| lanes.jobs.send(Box::new(Models::run_urgent)))
+        .map_err(|_| Error::RuntimeGone)
+}
+
+fn lanes() -> Result<Lanes> {
+    let mut lanes = LANES.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(match &*lanes {
+        Some(lanes) => lanes.clone(),
+        None => lanes.insert(start()?).clone(),
+    })
 }
 
 /// Runs a job and waits for its answer.
@@ -49,16 +86,33 @@ pub(crate) fn submit(job: impl FnOnce(&mut Models) + Send + 'static) -> Result<(
 pub(crate) fn call<T: Send + 'static>(
     job: impl FnOnce(&mut Models) -> Result<T> + Send + 'static,
 ) -> Result<T> {
+    call_by(submit, job)
+}
+
+/// [`call`] for a short job that can't wait; see [`submit_urgent`].
+///
+/// # Errors
+/// Those of [`call`].
+pub(crate) fn call_urgent<T: Send + 'static>(
+    job: impl FnOnce(&mut Models) -> Result<T> + Send + 'static,
+) -> Result<T> {
+    call_by(submit_urgent, job)
+}
+
+fn call_by<T: Send + 'static>(
+    submit: impl FnOnce(Job) -> Result<()>,
+    job: impl FnOnce(&mut Models) -> Result<T> + Send + 'static,
+) -> Result<T> {
     if is_current() {
         return Err(Error::OnRuntimeThread);
     }
     let (answer, answers) = bounded(1);
-    submit(move |models| {
+    submit(Box::new(move |models: &mut Models| {
         let result = catch_unwind(AssertUnwindSafe(|| job(models)))
             .unwrap_or_else(|panic| Err(Error::Panicked(message(&*panic))));
         // Nobody may be waiting any more.
         let _ = answer.send(result);
-    })?;
+    }))?;
     answers.recv().map_err(|_| Error::RuntimeGone)?
 }
 
@@ -79,8 +133,9 @@ pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
         .to_owned()
 }
 
-fn start() -> Result<Sender<Job>> {
+fn start() -> Result<Lanes> {
     let (jobs, queue) = unbounded();
+    let (urgent, urgent_queue) = unbounded();
     let (ready, readiness) = bounded(1);
     thread::Builder::new()
         .name("prefill-mlx".to_owned())
@@ -89,13 +144,16 @@ fn start() -> Result<Sender<Job>> {
                 Ok(thread) => {
                     IS_RUNTIME.set(true);
                     let _ = ready.send(Ok(()));
-                    run(
-                        &queue,
-                        Models {
-                            thread,
-                            loaded: HashMap::new(),
-                        },
-                    );
+                    let mut models = Models {
+                        thread,
+                        loaded: HashMap::new(),
+                        memory: Memory::default(),
+                        urgent: urgent_queue,
+                    };
+                    for job in queue {
+                        models.run_urgent();
+                        run(job, &mut models);
+                    }
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -104,16 +162,12 @@ fn start() -> Result<Sender<Job>> {
         )
         .map_err(Error::RuntimeStart)?;
     readiness.recv().map_err(|_| Error::RuntimeGone)??;
-    Ok(jobs)
+    Ok(Lanes { jobs, urgent })
 }
 
-fn run(queue: &Receiver<Job>, mut models: Models) {
-    for job in queue {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(&mut models))) {
-            tracing::error!(
-                message = message(&*panic),
-                "a job of the MLX thread panicked"
-            );
-        }
+fn run(job: Job, models: &mut Models) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(models))) {
+        let message = message(&*panic);
+        tracing::error!(message, "a job of the MLX thread panicked");
     }
 }

@@ -64,7 +64,7 @@ impl<'m> Sequence<'m> {
     /// # Errors
     /// [`Error::TokenId`] and [`Error::ContextLength`], [`Error::Mlx`].
     pub fn feed(&mut self, id: u32) -> Result<()> {
-        self.model.check_id(id)?;
+        self.model.limits().check_id(id)?;
         self.check_room()?;
         self.feed_array(&Array::from_slice(&[id as i32], &[1, 1]))?;
         eval([&self.logits])?;
@@ -92,7 +92,7 @@ impl<'m> Sequence<'m> {
     ) -> Result<Decoder<'_, 'm>> {
         sampling.check()?;
         if let Some((&id, _)) = sampling.bias.last_key_value() {
-            self.model.check_id(id)?;
+            self.model.limits().check_id(id)?;
         }
         let mut sampler = Sampler::new(sampling, &self.ids, top_logprobs);
         let next = sampler.choose(&self.logits)?;

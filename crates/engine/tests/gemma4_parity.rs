@@ -14,8 +14,8 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use prefill_engine::{
-    Checkpoint, Conversation, MediaKind, MlxThread, Model, PreparedPrompt, Preparer,
-    TemplateOptions, WorkingType,
+    Checkpoint, Conversation, MlxThread, Model, PreparedPrompt, Preparer, TemplateOptions,
+    WorkingType,
 };
 use prefill_test_support::{DType, Golden, StoredTensor, assets_dir, compare_logits};
 use serde_json::Value;
@@ -59,9 +59,13 @@ fn check(loaded: &Loaded, golden: &Golden) {
         .collect();
     assert_eq!(spans, expected);
 
-    for (index, medium) in prepared.media.iter().enumerate() {
-        assert_eq!(medium.kind(), MediaKind::Image);
-        let found = model.features(medium).unwrap().concat();
+    let rows: Vec<_> = prepared
+        .media
+        .iter()
+        .map(|medium| model.features(medium).unwrap())
+        .collect();
+    for (index, span) in prepared.prompt.spans.iter().enumerate() {
+        let found = rows[span.medium][span.offset..span.offset + span.length].concat();
         let expected = golden.features(index).unwrap();
         let features = compare_logits(&expected, &found, FEATURES).unwrap();
         println!("{}: features {index}: {features}", golden_name(golden));
@@ -91,7 +95,7 @@ fn check(loaded: &Loaded, golden: &Golden) {
         .unwrap();
     let mut greedy = sequence.greedy().unwrap();
     let ids: Vec<u32> = (1..=steps.len())
-        .map(|step| greedy.step(step == steps.len()).unwrap())
+        .map(|step| greedy.step(step == steps.len()).unwrap().id)
         .collect();
     assert_eq!(ids, steps);
 }
@@ -136,6 +140,11 @@ tiny!(
     image_budget_140,
     image_budget_280,
     three_images,
+    audio,
+    two_sounds,
+    image_audio,
+    video,
+    image_video,
 );
 
 tiny!(
@@ -149,6 +158,8 @@ tiny!(
     image_tall,
     image_turns,
     image_budget_280,
+    video,
+    image_video,
 );
 
 tiny!(
@@ -162,6 +173,11 @@ tiny!(
     image_tall,
     image_turns,
     image_budget_280,
+    audio,
+    two_sounds,
+    image_audio,
+    video,
+    image_video,
 );
 
 tiny!(gemma3_text: text, longtext);

@@ -193,7 +193,10 @@ fn tensors_that_do_not_fit_are_named() {
     };
     let find = |tensors: &mut Vec<StoredTensor>, part: &str| {
         let name = format!("{path}.{part}");
-        tensors.iter().position(|tensor| tensor.0 == name).unwrap()
+        tensors
+            .iter()
+            .position(|tensor| tensor.name == name)
+            .unwrap()
     };
     let error = refused(&|tensors| {
         let index = find(tensors, "biases");
@@ -205,7 +208,7 @@ fn tensors_that_do_not_fit_are_named() {
     );
     let error = refused(&|tensors| {
         let index = find(tensors, "scales");
-        tensors[index].2.reverse();
+        tensors[index].shape.reverse();
     });
     assert!(
         matches!(&error, Error::Quantized { path: found, .. } if found == path),

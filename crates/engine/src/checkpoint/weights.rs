@@ -23,10 +23,20 @@ use crate::{Error, Result};
 pub(crate) struct Weights {
     /// What is left, by canonical name.
     tensors: BTreeMap<String, Tensor>,
-    /// What was taken, with its length in the file.
-    taken: Vec<(Array, u64)>,
+    taken: Vec<Taken>,
     missing: BTreeSet<String>,
     dtype: Option<Dtype>,
+}
+
+/// A tensor that a model took.
+#[derive(Debug)]
+struct Taken {
+    /// The name in the file.
+    name: String,
+    array: Array,
+    /// Its length in the file.
+    bytes: u64,
+    is_float: bool,
 }
 
 #[derive(Debug)]
@@ -200,18 +210,25 @@ impl Weights {
 
     /// Notes a tensor for loading; floats are brought to the working type.
     fn keep(&mut self, tensor: Tensor) -> Result<Array> {
+        let is_float = tensor.is_float();
         let array = match self.dtype {
-            Some(dtype) if tensor.is_float() => tensor.array.as_dtype(dtype)?,
+            Some(dtype) if is_float => tensor.array.as_dtype(dtype)?,
             _ => tensor.array,
         };
-        self.taken.push((array.clone(), tensor.entry.bytes));
+        self.taken.push(Taken {
+            name: tensor.name,
+            array: array.clone(),
+            bytes: tensor.entry.bytes,
+            is_float,
+        });
         Ok(array)
     }
 
     /// Reads what was taken. `progress` is told the bytes read so far and in all.
     ///
     /// # Errors
-    /// [`Error::MissingTensors`] and [`Error::UnexpectedTensors`], before anything is read.
+    /// [`Error::MissingTensors`] and [`Error::UnexpectedTensors`], before anything is read;
+    /// [`Error::NotANumber`].
     pub(crate) fn load(self, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
         if !self.missing.is_empty() {
             return Err(Error::MissingTensors {
@@ -227,15 +244,47 @@ impl Weights {
             names.sort();
             return Err(Error::UnexpectedTensors { names });
         }
-        let total = self.taken.iter().map(|(_, bytes)| bytes).sum();
+        let total = self.taken.iter().map(|taken| taken.bytes).sum();
         let mut done = 0;
-        for (array, bytes) in self.taken {
-            array.eval()?;
-            done += bytes;
+        for taken in self.taken {
+            taken.array.eval()?;
+            if taken.is_float && has_nan(&taken.array)? {
+                return Err(Error::NotANumber { name: taken.name });
+            }
+            done += taken.bytes;
             progress(done, total);
         }
         Ok(())
     }
+}
+
+/// Whether any value is NaN: MLX's maximum then is.
+fn has_nan(array: &Array) -> Result<bool> {
+    if array.size() == 0 {
+        return Ok(false);
+    }
+    let largest = mlx_rs::ops::max(array, false)?.as_dtype(Dtype::Float32)?;
+    let largest = largest
+        .try_item_exact::<f32>()
+        .map_err(|error| Error::Conversion(error.to_string()))?;
+    Ok(largest.is_nan())
+}
+
+/// The bytes that a folder's tensors take in memory, floats in `dtype` if one is given.
+pub(crate) fn memory_bytes(folder: &Path, dtype: Option<Dtype>) -> Result<usize> {
+    let mut total = 0;
+    for (path, _) in files(folder)? {
+        for entry in container::entries(&path)?.into_values() {
+            let stored = entry.bytes;
+            let bytes = match (entry.dtype.as_str(), dtype) {
+                ("F32", Some(Dtype::Bfloat16 | Dtype::Float16)) => stored / 2,
+                ("F16" | "BF16", Some(Dtype::Float32)) => stored * 2,
+                _ => stored,
+            };
+            total += usize::try_from(bytes).unwrap_or(usize::MAX / 2);
+        }
+    }
+    Ok(total)
 }
 
 /// How a matrix of `shape` `[..., out, in]` is quantised, by its tensors: a u32 holds 32

@@ -17,6 +17,7 @@ mod vision;
 use std::path::Path;
 
 use mlx_rs::{Array, Dtype};
+use prefill_media_preprocess::audio::Gemma4Audio;
 
 use self::audio::{AudioTower, UnifiedSound};
 use self::config::{AudioPart, Gemma3Config, Gemma4Config, LayerKind, TextConfig, VisionPart};
@@ -25,7 +26,7 @@ use self::text::TextModel;
 use self::unified::UnifiedEmbedder;
 use self::vision::VisionTower;
 use super::{Chunk, LanguageModel};
-use crate::cache::Cache;
+use crate::cache::{Cache, LayerCache};
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::weights::Weights;
 use crate::nn::RmsNorm;
@@ -39,10 +40,16 @@ pub(crate) struct Gemma4 {
     vision: Option<Vision>,
     audio: Option<Audio>,
     windows: Vec<Option<i32>>,
+    /// Bytes of one token's keys and values in each of those layers.
+    row_bytes: Vec<usize>,
+    /// Values that one token takes in the widest layer, its inputs and outputs together.
+    widest: usize,
     max_positions: usize,
     vocabulary: usize,
+    hidden: i32,
     /// The working type of the text.
     dtype: Dtype,
+    dtype_bytes: usize,
 }
 
 /// What turns pictures into soft tokens.
@@ -106,6 +113,42 @@ impl Audio {
     }
 }
 
+impl Audio {
+    /// `[soft tokens, text hidden]`, which is none for a clip shorter than a frame.
+    fn forward(&self, sound: &Gemma4Audio, hidden: i32) -> Result<Array> {
+        let valid = sound.valid_rows() * sound.dim;
+        if sound.input_features.len() != sound.rows * sound.dim
+            || valid > sound.input_features.len()
+        {
+            let fact = format!(
+                "{} values are not {} rows of {}",
+                sound.input_features.len(),
+                sound.rows,
+                sound.dim
+            );
+            return Err(Error::Config {
+                key: "audio_config",
+                fact,
+            });
+        }
+        let values = &sound.input_features[..valid];
+        let rows = match self {
+            _ if values.is_empty() => mlx_rs::ops::zeros::<f32>(&[0, hidden])?,
+            Self::Tower(tower) => tower.forward(values, sound.dim)?,
+            Self::Unified(embedder) => embedder.forward(values, sound.dim)?,
+        };
+        let (expected, found) = (sound.soft_tokens, rows.dim(0) as usize);
+        if expected != found {
+            return Err(Error::FeatureRows {
+                kind: MediaKind::Audio,
+                expected,
+                found,
+            });
+        }
+        Ok(rows)
+    }
+}
+
 impl Gemma4 {
     /// Loads a checkpoint's weights in `dtype`, or as they are stored.
     pub(crate) fn load(
@@ -118,6 +161,7 @@ impl Gemma4 {
         let mut weights = open_weights(checkpoint.folder(), &config, dtype)?;
         let text_config = &config.text_config;
         let dtype = weights.working_dtype();
+        let dtype_bytes = if dtype == Dtype::Float32 { 4 } else { 2 };
         let text = TextModel::load(&mut weights, &config)?;
         // The towers' residual streams leave the range of f16.
         let tower_dtype = match dtype {
@@ -131,6 +175,13 @@ impl Gemma4 {
             ))
         })?;
         weights.load(progress)?;
+        let row_bytes = (0..text_config.first_shared_layer())
+            .map(|layer| {
+                let kind = text_config.layer_types[layer];
+                let row = text_config.key_value_heads(kind) * text_config.head_size(kind);
+                2 * row as usize * dtype_bytes
+            })
+            .collect();
         let windows = (0..text_config.first_shared_layer())
             .map(|layer| match text_config.layer_types[layer] {
                 LayerKind::Sliding => Some(text_config.sliding_window),
@@ -142,8 +193,12 @@ impl Gemma4 {
             vision,
             audio,
             windows,
+            row_bytes,
+            widest: (6 * text_config.intermediate_size + 6 * text_config.hidden_size) as usize,
+            dtype_bytes,
             max_positions: text_config.max_position_embeddings,
             vocabulary: text_config.vocab_size as usize,
+            hidden: text_config.hidden_size,
             dtype,
         })
     }
@@ -152,6 +207,18 @@ impl Gemma4 {
 impl LanguageModel for Gemma4 {
     fn new_cache(&self) -> Cache {
         Cache::new(self.windows.iter().copied())
+    }
+
+    fn cache_bytes(&self, tokens: usize) -> usize {
+        let layer =
+            |(&window, &row): (&Option<i32>, &usize)| row * LayerCache::capacity(window, tokens);
+        self.windows.iter().zip(&self.row_bytes).map(layer).sum()
+    }
+
+    fn working_bytes(&self, chunk: usize, tokens: usize) -> usize {
+        // A few copies of the residual stream, the MLP's inner width, a mask, and the logits.
+        let values = chunk * self.widest + self.vocabulary;
+        4 * values * self.dtype_bytes + chunk * tokens
     }
 
     fn max_positions(&self) -> usize {
@@ -166,6 +233,7 @@ impl LanguageModel for Gemma4 {
         let kind = medium.kind();
         let rows = match (medium, &self.vision, &self.audio) {
             (PreparedMedium::Image(image), Some(vision), _) => vision.forward(image.into(), kind),
+            (PreparedMedium::Audio(sound), _, Some(audio)) => audio.forward(sound, self.hidden),
             (PreparedMedium::Video(video), Some(vision), _) => vision.forward(video.into(), kind),
             _ => Err(Error::NoTower { kind }),
         }?;

@@ -2,8 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 
+use prefill_media_preprocess::audio::{
+    AudioStream, DecodeOptions as AudioOptions, Gemma4Audio, Gemma4AudioProcessor,
+};
 use prefill_media_preprocess::image::{
     self, DecodeOptions, Format, Gemma4Image, Gemma4ImageProcessor, Limits,
 };
@@ -26,6 +30,8 @@ const HEAD: u64 = 64;
 pub enum PreparedMedium {
     /// A picture's patches.
     Image(Gemma4Image),
+    /// A clip's log-mel frames, or its samples.
+    Audio(Gemma4Audio),
     /// The patches of a video's frames.
     Video(Gemma4Video),
 }
@@ -36,6 +42,7 @@ impl PreparedMedium {
     pub fn kind(&self) -> MediaKind {
         match self {
             Self::Image(_) => MediaKind::Image,
+            Self::Audio(_) => MediaKind::Audio,
             Self::Video(_) => MediaKind::Video,
         }
     }
@@ -45,6 +52,7 @@ impl PreparedMedium {
     pub fn soft_tokens(&self) -> usize {
         match self {
             Self::Image(image) => image.soft_tokens,
+            Self::Audio(audio) => audio.soft_tokens,
             Self::Video(video) => video.num_frames * video.soft_tokens_per_frame,
         }
     }
@@ -54,6 +62,7 @@ impl PreparedMedium {
     pub fn digest(&self) -> MediaDigest {
         match self {
             Self::Image(image) => image.digest,
+            Self::Audio(audio) => audio.digest,
             Self::Video(video) => video.digest,
         }
     }
@@ -64,6 +73,10 @@ impl PreparedMedium {
         match self {
             Self::Image(image) => Gemma4Medium::Image {
                 soft_tokens: image.soft_tokens,
+                digest,
+            },
+            Self::Audio(audio) => Gemma4Medium::Audio {
+                soft_tokens: audio.soft_tokens,
                 digest,
             },
             Self::Video(video) => Gemma4Medium::Video {
@@ -79,15 +92,22 @@ impl PreparedMedium {
 #[derive(Debug)]
 pub(super) struct Processors {
     image: Option<Gemma4ImageProcessor>,
+    audio: Option<Gemma4AudioProcessor>,
     video: Option<Gemma4VideoProcessor>,
 }
 
 impl Processors {
     pub(super) fn open(checkpoint: &Checkpoint) -> Result<Self> {
         let folder = checkpoint.folder();
-        if !checkpoint.has_vision() {
+        let audio = if checkpoint.has_part("audio_config") {
+            Some(Gemma4AudioProcessor::from_folder(folder).map_err(Error::Processor)?)
+        } else {
+            None
+        };
+        if !checkpoint.has_part("vision_config") {
             return Ok(Self {
                 image: None,
+                audio,
                 video: None,
             });
         }
@@ -101,6 +121,7 @@ impl Processors {
         };
         Ok(Self {
             image: Some(image),
+            audio,
             video: Some(video),
         })
     }
@@ -110,6 +131,7 @@ impl Processors {
     pub(super) fn check(&self, kind: MediaKind) -> Result<()> {
         let has_tower = match kind {
             MediaKind::Image => self.image.is_some(),
+            MediaKind::Audio => self.audio.is_some(),
             MediaKind::Video => self.video.is_some(),
             _ => false,
         };
@@ -127,8 +149,8 @@ impl Processors {
         kind: MediaKind,
         source: &MediaSource,
     ) -> Result<PreparedMedium> {
-        match (kind, &self.image, &self.video) {
-            (MediaKind::Image, Some(processor), _) => {
+        match (kind, &self.image, &self.audio, &self.video) {
+            (MediaKind::Image, Some(processor), _, _) => {
                 let bytes = read(index, kind, source)?;
                 let prepared = image::decode(&bytes, &DecodeOptions::default())
                     .and_then(|image| processor.prepare(&image))
@@ -139,7 +161,11 @@ impl Processors {
                     })?;
                 Ok(PreparedMedium::Image(prepared))
             }
-            (MediaKind::Video, _, Some(processor)) => {
+            (MediaKind::Audio, _, Some(processor), _) => {
+                let prepared = prepare_audio(processor, index, source)?;
+                Ok(PreparedMedium::Audio(prepared))
+            }
+            (MediaKind::Video, _, _, Some(processor)) => {
                 let prepared = prepare_video(processor, index, source)?;
                 Ok(PreparedMedium::Video(prepared))
             }
@@ -155,6 +181,35 @@ fn read(index: usize, kind: MediaKind, source: &MediaSource) -> Result<Vec<u8>> 
         MediaSource::Bytes(bytes) => Ok(bytes.to_vec()),
         _ => Err(Error::NoSource { kind, index }),
     }
+}
+
+fn prepare_audio(
+    processor: &Gemma4AudioProcessor,
+    index: usize,
+    source: &MediaSource,
+) -> Result<Gemma4Audio> {
+    let kind = MediaKind::Audio;
+    let failed = |source| Error::Media {
+        kind,
+        index,
+        source,
+    };
+    let options = AudioOptions::default();
+    let prepared = match source {
+        MediaSource::Path(path) => {
+            let file = File::open(path).map_err(|source| Error::file(path, source))?;
+            AudioStream::new(file, &options).and_then(|stream| {
+                processor.prepare_stream(stream, &options, &mut |_| ControlFlow::Continue(()))
+            })
+        }
+        MediaSource::Bytes(bytes) => processor.prepare_bytes(bytes, &options),
+        _ => return Err(Error::NoSource { kind, index }),
+    }
+    .map_err(failed)?;
+    if let Some(truncation) = &prepared.truncation {
+        tracing::warn!(index, ?truncation, "a clip is longer than the model takes");
+    }
+    Ok(prepared)
 }
 
 /// Animated pictures are decoded here, other videos by `ffmpeg`.

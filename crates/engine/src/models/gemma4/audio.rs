@@ -70,15 +70,8 @@ impl AudioTower {
     /// `[soft tokens, text hidden]`, in the working type, of `[frames, bins]` log-mel
     /// energies. What transformers masks, padding, is not among the frames: nothing of it
     /// would reach a frame before it.
-    pub(super) fn forward(&self, mel: &[f32]) -> Result<Array> {
-        let bins = self.bins as usize;
-        if mel.is_empty() || !mel.len().is_multiple_of(bins) {
-            let fact = format!("{} values are not rows of {bins} mel bins", mel.len());
-            return Err(Error::Config {
-                key: "audio_config",
-                fact,
-            });
-        }
+    pub(super) fn forward(&self, mel: &[f32], bins: usize) -> Result<Array> {
+        check_width(bins, self.bins)?;
         let mel = Array::from_slice(mel, &[1, (mel.len() / bins) as i32, self.bins, 1]);
         let mut h = self.subsampling.forward(&mel.as_dtype(self.dtype)?)?;
         for layer in &self.layers {
@@ -289,17 +282,20 @@ impl UnifiedSound {
     }
 
     /// `[soft tokens, text hidden]`, in the working type, of whole frames of samples.
-    pub(super) fn forward(&self, samples: &[f32]) -> Result<Array> {
-        let frame = self.frame as usize;
-        if samples.is_empty() || !samples.len().is_multiple_of(frame) {
-            let fact = format!("{} samples are not frames of {frame}", samples.len());
-            return Err(Error::Config {
-                key: "audio_config",
-                fact,
-            });
-        }
+    pub(super) fn forward(&self, samples: &[f32], frame: usize) -> Result<Array> {
+        check_width(frame, self.frame)?;
         let count = (samples.len() / frame) as i32;
         let frames = Array::from_slice(samples, &[count, self.frame]).as_dtype(self.dtype)?;
         self.projection.forward(&self.norm.forward(&frames)?)
     }
+}
+
+/// Whether rows are as wide as the model takes them.
+fn check_width(found: usize, expected: i32) -> Result<()> {
+    if found == expected as usize {
+        return Ok(());
+    }
+    let fact = format!("rows of {found} values are prepared, and the model takes {expected}");
+    let key = "audio_config";
+    Err(Error::Config { key, fact })
 }

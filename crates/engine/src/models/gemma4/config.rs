@@ -91,7 +91,6 @@ pub(crate) struct TextConfig {
     num_experts: Option<i32>,
     top_k_experts: Option<i32>,
     moe_intermediate_size: Option<i32>,
-    model_type: String,
     tie_word_embeddings: Option<bool>,
     #[serde(default)]
     use_bidirectional_attention: Bidirectional,

@@ -28,13 +28,9 @@ pub(super) fn look(bytes: Bytes, limits: &Limits) -> Result<Facts> {
     let mut options = options(limits);
     options.skip_frame_decoding(true);
     let mut decoder = options.read_info(bytes).map_err(error)?;
-    let mut facts = Facts {
-        frames: 0,
-        seconds: 0.0,
-    };
+    let mut facts = Facts::default();
     while let Some(frame) = decoder.next_frame_info().map_err(error)? {
-        facts.frames += 1;
-        facts.seconds += f64::from(frame.delay) / 100.0;
+        facts.add(frame.delay.into(), 100);
     }
     Ok(facts)
 }

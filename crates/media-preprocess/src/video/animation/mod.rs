@@ -6,6 +6,7 @@ mod png;
 #[cfg(feature = "webp")]
 mod webp;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Cursor;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,10 +27,29 @@ trait Frames {
 }
 
 /// What a first look at a file gives.
+#[derive(Default)]
 struct Facts {
     frames: usize,
-    /// Total time in seconds, if frames have times.
-    seconds: f64,
+    /// The time that frames take, in each unit that they state it in: units a second, and how
+    /// many. Whole numbers, since a sum of tenths would make the second frame of a second fall
+    /// before its end.
+    ticks: BTreeMap<u32, u64>,
+}
+
+impl Facts {
+    /// One more frame, shown for `ticks` of which there are `per_second`.
+    fn add(&mut self, ticks: u32, per_second: u32) {
+        self.frames += 1;
+        *self.ticks.entry(per_second).or_default() += u64::from(ticks);
+    }
+
+    /// Total time; 0 if frames have no times.
+    fn seconds(&self) -> f64 {
+        let spans = self.ticks.iter();
+        spans
+            .map(|(&per_second, &ticks)| ticks as f64 / f64::from(per_second))
+            .sum()
+    }
 }
 
 /// An animated GIF, WebP or PNG: its frames as Pillow shows them, alpha dropped.
@@ -129,7 +149,8 @@ impl FrameSource for Animation {
 
     /// Frames over their total time; none if they have no times.
     fn fps(&self) -> Option<f64> {
-        (self.facts.seconds > 0.0).then(|| self.facts.frames as f64 / self.facts.seconds)
+        let seconds = self.facts.seconds();
+        (seconds > 0.0).then(|| self.facts.frames as f64 / seconds)
     }
 
     fn frame(&mut self, index: usize) -> Result<RgbImage> {
@@ -210,4 +231,25 @@ fn no_animation(format: Format) -> Error {
 fn check_canvas(width: u32, height: u32, limits: &Limits) -> Result<()> {
     // The canvas, what it was before, the frame, and what a decoder keeps of its own.
     limits.check_size(width.into(), height.into(), 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_exact() {
+        // Ten frames of 200 of 1000 ms: summed as fractions, they would be 1.9999999999999998 s.
+        let mut facts = Facts::default();
+        for _ in 0..10 {
+            facts.add(200, 1000);
+        }
+        assert_eq!(facts.frames as f64 / facts.seconds(), 5.0);
+        let mut facts = Facts::default();
+        for _ in 0..3 {
+            facts.add(1, 30);
+            facts.add(10, 100);
+        }
+        assert!((facts.seconds() - 0.4).abs() < 1e-12);
+    }
 }

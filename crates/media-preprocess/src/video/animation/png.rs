@@ -35,10 +35,7 @@ fn open(bytes: Bytes, limits: &Limits) -> Result<Reader<Bytes>> {
 
 pub(super) fn look(bytes: Bytes, limits: &Limits) -> Result<Facts> {
     let mut frames = PngFrames::new(bytes, limits)?;
-    let mut facts = Facts {
-        frames: 0,
-        seconds: 0.0,
-    };
+    let mut facts = Facts::default();
     // Times lie between the frames' data, so that all must be read.
     let deadline = Instant::now().checked_add(limits.max_time);
     while let Some((_, control)) = frames.read()? {
@@ -47,14 +44,11 @@ pub(super) fn look(bytes: Bytes, limits: &Limits) -> Result<Facts> {
                 limit: limits.max_time,
             });
         }
-        facts.frames += 1;
-        if let Some(control) = control {
-            let unit = if control.delay_den == 0 {
-                100
-            } else {
-                control.delay_den
-            };
-            facts.seconds += f64::from(control.delay_num) / f64::from(unit);
+        match control {
+            // A denominator of 0 means hundredths (PNG, third edition, section 11.3.6.2).
+            Some(control) if control.delay_den == 0 => facts.add(control.delay_num.into(), 100),
+            Some(control) => facts.add(control.delay_num.into(), control.delay_den.into()),
+            None => facts.frames += 1,
         }
     }
     Ok(facts)

@@ -1,5 +1,7 @@
 //! WebP frames, which the decoder itself draws.
 
+use std::collections::BTreeMap;
+
 use image_webp::{DecodingError, WebPDecoder};
 
 use super::{Bytes, Facts, Frames, check_canvas};
@@ -35,7 +37,7 @@ pub(super) fn look(bytes: Bytes, limits: &Limits) -> Result<Facts> {
     let milliseconds = if animated { decoder.loop_duration() } else { 0 };
     Ok(Facts {
         frames,
-        seconds: milliseconds as f64 / 1000.0,
+        ticks: BTreeMap::from([(1000, milliseconds)]),
     })
 }
 

@@ -35,7 +35,6 @@ pub(crate) struct Gemma3Config {
     rope_scaling: Option<LinearScaling>,
     attn_logit_softcapping: Option<f32>,
     final_logit_softcapping: Option<f32>,
-    model_type: String,
     #[serde(default)]
     use_bidirectional_attention: Option<bool>,
     #[serde(default)]
@@ -103,7 +102,6 @@ impl TryFrom<Gemma3Config> for Gemma4Config {
             num_experts: None,
             top_k_experts: None,
             moe_intermediate_size: None,
-            model_type: config.model_type,
             tie_word_embeddings: config.tie_word_embeddings,
             use_bidirectional_attention: Bidirectional::Off,
             attention_bias: config.attention_bias,

@@ -1,0 +1,222 @@
+//! One request on the runtime thread.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use async_channel::Sender;
+use prefill_multimodal_prompt::TextStream;
+
+use crate::cancel::CancelToken;
+use crate::generation::{Event, FinishReason, Finished, Statistics};
+use crate::prompt::{PreparedPrompt, Preparer};
+use crate::runtime::{self, ModelId, Models};
+use crate::sampling::Sampling;
+use crate::sequence::Token;
+use crate::stop::StopStrings;
+use crate::{Error, Result};
+
+/// Tokens after which MLX's cache of freed buffers is emptied, as mlx-lm has it.
+const CLEAR_CACHE_EVERY: usize = 256;
+
+/// A prepared request, on its way to the runtime thread.
+pub(crate) struct Work {
+    pub model: ModelId,
+    pub preparer: Arc<Preparer>,
+    pub prepared: PreparedPrompt,
+    pub max_tokens: usize,
+    pub sampling: Sampling,
+    pub top_logprobs: Option<usize>,
+    pub stop_ids: BTreeSet<u32>,
+    pub stop_strings: Vec<String>,
+    pub asked: Instant,
+    pub deadline: Option<Instant>,
+    pub cancel: CancelToken,
+    /// Nobody listens any more.
+    pub dropped: Arc<AtomicBool>,
+    pub events: Sender<Result<Event>>,
+}
+
+impl Work {
+    /// Generates on the runtime thread.
+    pub(crate) fn run(self, models: &mut Models) {
+        let span = tracing::info_span!("generate", prompt_tokens = self.prepared.prompt.ids.len());
+        let _entered = span.enter();
+        let result = catch_unwind(AssertUnwindSafe(|| self.generate(models)))
+            .unwrap_or_else(|panic| Err(Error::Panicked(runtime::message(&*panic))));
+        self.send(result.map(Event::Finished));
+    }
+
+    fn send(&self, event: Result<Event>) {
+        // A receiver that is gone has set `dropped`, which the next step sees.
+        let _ = self.events.force_send(event);
+    }
+
+    /// Why the work is to end before it is done.
+    fn interruption(&self) -> Option<FinishReason> {
+        let is_over = |deadline| Instant::now() >= deadline;
+        if self.dropped.load(Ordering::Relaxed) || self.cancel.is_cancelled() {
+            Some(FinishReason::Cancelled)
+        } else if self.deadline.is_some_and(is_over) {
+            Some(FinishReason::Deadline)
+        } else {
+            None
+        }
+    }
+
+    fn generate(&self, models: &mut Models) -> Result<Finished> {
+        let model = models.loaded.get(&self.model).cloned();
+        let model = model.ok_or(Error::Unloaded)?;
+        let prompt_tokens = self.prepared.prompt.ids.len();
+        let mut statistics = Statistics {
+            prompt_tokens,
+            queue_time: self.asked.elapsed(),
+            ..Statistics::default()
+        };
+        // The answer's last token is never fed, so one fits beyond the positions.
+        let room = model.limits().positions - prompt_tokens + 1;
+        let limit = self.max_tokens.min(room);
+        models
+            .memory
+            .make_room(model.request_bytes(prompt_tokens + limit))?;
+        let ended = |end: End, mut statistics: Statistics| {
+            statistics.active_memory = mlx_rs::memory::active_memory()?;
+            statistics.cache_memory = mlx_rs::memory::cache_memory()?;
+            statistics.peak_memory = mlx_rs::memory::peak_memory()?;
+            Ok(Finished {
+                reason: end.reason,
+                stop_string: end.stop_string,
+                statistics,
+            })
+        };
+
+        let started = Instant::now();
+        let mut interruption = None;
+        let prefilled = model.prefill(&self.prepared, &mut |progress| {
+            self.send(Ok(Event::Prefill(progress)));
+            interruption = self.interruption();
+            match interruption {
+                Some(_) => ControlFlow::Break(()),
+                None => ControlFlow::Continue(()),
+            }
+        });
+        statistics.prefill_time = started.elapsed();
+        let mut sequence = match (prefilled, interruption) {
+            (Err(Error::Cancelled), Some(reason)) => return ended(reason.into(), statistics),
+            (prefilled, _) => prefilled?,
+        };
+        statistics.encode_time = sequence.encode_time();
+
+        let mut output = Output {
+            work: self,
+            text: TextStream::default(),
+            stops: StopStrings::new(self.stop_strings.clone()),
+            host_time: Duration::ZERO,
+        };
+        let mut decoder = sequence.decode(&self.sampling, self.top_logprobs)?;
+        let mut first_token = None;
+        let mut end = End::from(FinishReason::Length);
+        while statistics.generated_tokens < limit {
+            if let Some(reason) = self.interruption() {
+                end = reason.into();
+                break;
+            }
+            let token = decoder.step(statistics.generated_tokens + 1 == limit)?;
+            statistics.generated_tokens += 1;
+            first_token.get_or_insert_with(Instant::now);
+            if let Some(found) = output.take(token)? {
+                end = found;
+                break;
+            }
+            models.run_urgent();
+            if statistics
+                .generated_tokens
+                .is_multiple_of(CLEAR_CACHE_EVERY)
+            {
+                mlx_rs::memory::clear_cache()?;
+            }
+        }
+        if end.stop_string.is_none() {
+            end.stop_string = output.finish()?;
+        }
+        if end.stop_string.is_some() {
+            end.reason = FinishReason::Stop;
+        }
+        statistics.host_time = output.host_time;
+        if let Some(first) = first_token {
+            statistics.time_to_first_token = first.duration_since(self.asked);
+            statistics.decode_time = first.elapsed();
+        }
+        ended(end, statistics)
+    }
+}
+
+/// Why an answer ends.
+struct End {
+    reason: FinishReason,
+    stop_string: Option<String>,
+}
+
+impl From<FinishReason> for End {
+    fn from(reason: FinishReason) -> Self {
+        Self {
+            reason,
+            stop_string: None,
+        }
+    }
+}
+
+/// Turns tokens into events, while the device computes the next.
+struct Output<'w> {
+    work: &'w Work,
+    text: TextStream,
+    stops: StopStrings,
+    host_time: Duration,
+}
+
+impl Output<'_> {
+    /// Sends what a token adds; says if it ends the answer.
+    fn take(&mut self, token: Token) -> Result<Option<End>> {
+        let started = Instant::now();
+        if let Some(logprobs) = token.logprobs {
+            self.work.send(Ok(Event::LogProbs(logprobs)));
+        }
+        let end = if self.work.stop_ids.contains(&token.id) {
+            Some(FinishReason::Stop.into())
+        } else {
+            let piece = self.text.push(self.work.preparer.tokens(), token.id)?;
+            self.send(&piece).map(|stop_string| End {
+                reason: FinishReason::Stop,
+                stop_string: Some(stop_string),
+            })
+        };
+        self.host_time += started.elapsed();
+        Ok(end)
+    }
+
+    /// Sends what was held back; gives the stop string that was found in it.
+    fn finish(&mut self) -> Result<Option<String>> {
+        let rest = self.text.finish(self.work.preparer.tokens())?;
+        let stop = self.send(&rest);
+        if stop.is_none() {
+            let held = self.stops.finish();
+            self.send_text(held);
+        }
+        Ok(stop)
+    }
+
+    fn send(&mut self, piece: &str) -> Option<String> {
+        let certain = self.stops.push(piece);
+        self.send_text(certain.text);
+        certain.stop
+    }
+
+    fn send_text(&self, text: String) {
+        if !text.is_empty() {
+            self.work.send(Ok(Event::Text(text)));
+        }
+    }
+}
