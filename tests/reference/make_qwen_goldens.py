@@ -111,6 +111,7 @@ def make(model_name, name):
             scientific(largest(a, b)) for a, b in zip(features, exact_features)
         ],
         "bf16_against_f32": scientific(largest(in_bf16, logits)),
+        "bf16_against_f32_rms": scientific(float(np.sqrt(((in_bf16 - logits) ** 2).mean()))),
     }
     print(model_name, name, ids, figures, flush=True)
     assert largest(logits, forced) < TOLERANCE, name
