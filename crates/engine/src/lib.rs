@@ -56,10 +56,10 @@ pub use error::Error;
 pub use generation::{Event, FinishReason, Finished, Generation, Statistics};
 pub use model::{Model, PREFILL_CHUNK, Progress, WorkingType};
 pub use prompt::{
-    Conversation, MediaKind, MediaSource, PreparedMedium, PreparedPrompt, Preparer, Prompt, Span,
-    TemplateOptions,
+    Conversation, MediaKind, MediaSource, Mrope, PreparedMedium, PreparedPrompt, Preparer, Prompt,
+    Span, TemplateOptions,
 };
-pub use sequence::{Greedy, Sequence};
+pub use sequence::{Greedy, Sequence, Snapshot};
 pub use thread::MlxThread;
 
 /// Entry points for the fuzz targets; not part of the API.

@@ -11,9 +11,10 @@ use mlx_rs::{Array, Dtype};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::models::gemma4::Gemma4;
-use crate::models::{Chunk, LanguageModel, Placed};
+use crate::models::qwen::Qwen;
+use crate::models::{Chunk, LanguageModel, Placed, Positions};
 use crate::prompt::{PreparedMedium, PreparedPrompt, Prompt};
-use crate::sequence::Sequence;
+use crate::sequence::{Sequence, Snapshot};
 use crate::thread::MlxThread;
 use crate::{Error, Result};
 
@@ -99,6 +100,9 @@ impl Model {
                 working_type.dtype(),
                 &mut on_bytes,
             )?),
+            qwen if Qwen::serves(qwen) => {
+                Box::new(Qwen::load(checkpoint, working_type.dtype(), &mut on_bytes)?)
+            }
             other => {
                 return Err(Error::UnsupportedModel {
                     model_type: other.to_owned(),
@@ -133,8 +137,9 @@ impl Model {
         self.family.max_positions()
     }
 
-    /// The features of one medium as they enter the text model, row by row, each of the
-    /// model's hidden size.
+    /// The features of one medium as they enter the text model, row by row: each as wide as
+    /// the model's hidden size, or a multiple of it where further features enter later layers
+    /// (Qwen3-VL), which then follow in the same row.
     ///
     /// # Errors
     /// [`Error::NoTower`] if the checkpoint has none for it, [`Error::Mlx`].
@@ -159,6 +164,22 @@ impl Model {
         prepared: &PreparedPrompt,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Sequence<'_>> {
+        Ok(self.prefill_with_snapshots(prepared, &[], progress)?.0)
+    }
+
+    /// [`prefill`](Self::prefill), with snapshots of the sequence after the first `positions`
+    /// tokens, in order: ways back for models whose layers can't be cut back to a prefix. A
+    /// forward call ends at each; where one would end inside what must not be cut, and where
+    /// there is no such token, none is taken.
+    ///
+    /// # Errors
+    /// Those of [`prefill`](Self::prefill).
+    pub fn prefill_with_snapshots(
+        &self,
+        prepared: &PreparedPrompt,
+        positions: &[usize],
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(Sequence<'_>, Vec<Snapshot>)> {
         let ids = &prepared.prompt.ids;
         self.check(ids)?;
         let total = ids.len() as u64;
@@ -182,23 +203,31 @@ impl Model {
 
         let mut cache = self.family.new_cache();
         let mut logits = None;
+        let mut snapshots = Vec::new();
         let mut start = 0;
-        for end in self.chunk_ends(&prepared.prompt) {
+        for end in self.chunk_ends(&prepared.prompt, positions) {
             let chunk_ids: Vec<i32> = ids[start..end].iter().map(|&id| id as i32).collect();
             let chunk = Chunk {
                 ids: &Array::from_slice(&chunk_ids, &[1, chunk_ids.len() as i32]),
                 features: &placed(prepared, &features, start, end)?,
                 groups: &self.groups(&prepared.prompt, start, end),
+                positions: &positions_of(prepared, start, end),
             };
-            logits = self.family.forward(&chunk, &mut cache, end == ids.len())?;
+            let is_kept = positions.contains(&end);
+            let wants_logits = is_kept || end == ids.len();
+            logits = self.family.forward(&chunk, &mut cache, wants_logits)?;
             eval(cache.arrays().chain(&logits))?;
             // Chunks are larger than decoding steps: what they used is not used again.
             mlx_rs::memory::clear_cache()?;
+            cache.set_rope_delta(rope_delta_after(prepared, end));
+            if let Some(logits) = logits.as_ref().filter(|_| is_kept) {
+                snapshots.push(Snapshot::new(&cache, logits));
+            }
             report(end)?;
             start = end;
         }
         let logits = logits.ok_or(Error::EmptyPrompt)?;
-        Ok(Sequence::new(self, cache, logits, encode_time))
+        Ok((Sequence::new(self, cache, logits, encode_time), snapshots))
     }
 
     /// Feeds one token, `[1, 1]`, and gives the logits after it, `[vocabulary]` in f32.
@@ -207,19 +236,22 @@ impl Model {
             ids: id,
             features: &[],
             groups: &[],
+            positions: &Positions::From(cache.offset() as i32 + cache.rope_delta()),
         };
         let logits = self.family.forward(&chunk, cache, true)?;
         logits.ok_or(Error::EmptyPrompt)
     }
 
-    /// Where forward calls end: at the multiples of the chunk size, but before a run of
-    /// positions that see each other rather than inside it, or after it if it began the call.
-    fn chunk_ends(&self, prompt: &Prompt) -> Vec<usize> {
+    /// Where forward calls end: at the multiples of the chunk size and at `wanted`, but before
+    /// a run of positions that see each other rather than inside it, or after it if it began
+    /// the call.
+    fn chunk_ends(&self, prompt: &Prompt, wanted: &[usize]) -> Vec<usize> {
         let size = self.prefill_chunk.get();
         let mut ends = Vec::new();
         let mut start = 0;
         while start < prompt.ids.len() {
-            let mut end = (start / size + 1) * size;
+            let next = wanted.iter().copied().filter(|&at| at > start).min();
+            let mut end = ((start / size + 1) * size).min(next.unwrap_or(usize::MAX));
             let cut = prompt
                 .spans
                 .iter()
@@ -250,9 +282,7 @@ impl Model {
     }
 
     fn encode(&self, medium: &PreparedMedium) -> Result<Array> {
-        match medium {
-            PreparedMedium::Image(image) => self.family.encode_image(image),
-        }
+        self.family.encode(medium)
     }
 
     fn check(&self, ids: &[u32]) -> Result<()> {
@@ -278,7 +308,32 @@ impl Model {
     }
 }
 
-/// The rows of features that lie in `start..end` of the prompt.
+/// Where the tokens `start..end` are for rotary embeddings in three dimensions.
+fn positions_of(prepared: &PreparedPrompt, start: usize, end: usize) -> Positions {
+    let Some(mrope) = &prepared.mrope else {
+        return Positions::From(start as i32);
+    };
+    let axes = mrope.ids.each_ref().map(|axis| &axis[start..end]);
+    let first = axes[0].first().copied().unwrap_or_default();
+    let is_text = |axis: &&[i32]| axis.iter().copied().eq(first..first + (end - start) as i32);
+    if axes.iter().all(is_text) {
+        return Positions::From(first);
+    }
+    let shape = [3, (end - start) as i32];
+    Positions::Each(Array::from_slice(&axes.concat(), &shape))
+}
+
+/// What is to be added to the index of a token after the first `end` to get its position.
+fn rope_delta_after(prepared: &PreparedPrompt, end: usize) -> i32 {
+    let Some(mrope) = &prepared.mrope else {
+        return 0;
+    };
+    let largest = mrope.ids.iter().flat_map(|axis| &axis[..end]).max();
+    largest.map_or(0, |largest| largest + 1 - end as i32)
+}
+
+/// The rows of features that lie in `start..end` of the prompt. Where a medium has several
+/// spans, they take its rows one after the other.
 fn placed(
     prepared: &PreparedPrompt,
     features: &[Array],
@@ -286,28 +341,35 @@ fn placed(
     end: usize,
 ) -> Result<Vec<Placed>> {
     let mut placed = Vec::new();
+    let mut taken = vec![0; features.len()];
     for span in &prepared.prompt.spans {
         let (from, to) = (span.start.max(start), (span.start + span.length).min(end));
-        let Some(rows) = features.get(span.medium) else {
+        let rows = features.get(span.medium);
+        let left = rows.map_or(0, |rows| rows.dim(0) as usize - taken[span.medium]);
+        let Some(rows) = rows.filter(|_| span.length <= left) else {
             return Err(Error::FeatureRows {
                 kind: span.kind,
                 expected: span.length,
-                found: 0,
+                found: left,
             });
         };
-        if rows.dim(0) as usize != span.length {
-            let (expected, found) = (span.length, rows.dim(0) as usize);
-            return Err(Error::FeatureRows {
-                kind: span.kind,
-                expected,
-                found,
-            });
-        }
+        let row = taken[span.medium];
+        taken[span.medium] += span.length;
         if from < to {
-            let (first, last) = ((from - span.start) as i32, (to - span.start) as i32);
+            let first = (row + from - span.start) as i32;
+            let last = (row + to - span.start) as i32;
             placed.push(Placed {
                 start: (from - start) as i32,
                 rows: rows.try_index((first..last, ..))?,
+            });
+        }
+    }
+    for (medium, (rows, taken)) in features.iter().zip(taken).enumerate() {
+        if rows.dim(0) as usize != taken {
+            return Err(Error::FeatureRows {
+                kind: prepared.media[medium].kind(),
+                expected: taken,
+                found: rows.dim(0) as usize,
             });
         }
     }

@@ -1,6 +1,7 @@
 //! The families of models.
 
 pub(crate) mod gemma4;
+pub(crate) mod qwen;
 
 use std::fmt::Debug;
 
@@ -9,7 +10,7 @@ use prefill_media_preprocess::image::Gemma4Image;
 
 use crate::Result;
 use crate::cache::Cache;
-use crate::prompt::MediaKind;
+use crate::prompt::{MediaKind, PreparedMedium};
 
 /// What the engine needs of a model. All arrays belong to the MLX thread.
 pub(crate) trait LanguageModel: Debug {
@@ -26,8 +27,13 @@ pub(crate) trait LanguageModel: Debug {
     /// call may end inside it.
     fn is_bidirectional(&self, kind: MediaKind) -> bool;
 
-    /// The features of a picture, `[soft tokens, hidden]`, in the working type.
-    fn encode_image(&self, image: &Gemma4Image) -> Result<Array>;
+    /// The features of a medium in the working type, a row a soft token, which the model
+    /// itself gets back: `[soft tokens, hidden]`, or wider where more than the embedding is
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`NoTower`](crate::Error::NoTower) for a medium that it does not take.
+    fn encode(&self, medium: &PreparedMedium) -> Result<Array>;
 
     /// Feeds a chunk. Where `logits` are wanted, gives those after its last position,
     /// `[vocabulary]` in f32.
@@ -53,6 +59,17 @@ pub(crate) struct Chunk<'a> {
     pub features: &'a [Placed],
     /// Runs of positions that see each other, as first position in the chunk and length.
     pub groups: &'a [(i32, i32)],
+    /// Where the tokens are for rotary embeddings in three dimensions.
+    pub positions: &'a Positions,
+}
+
+/// The positions of consecutive tokens on the axes time, row and column.
+#[derive(Debug)]
+pub(crate) enum Positions {
+    /// One after the other from this one, the same on every axis.
+    From(i32),
+    /// `[3, count]`, i32.
+    Each(Array),
 }
 
 /// Rows of features, and the position in the chunk of the first.

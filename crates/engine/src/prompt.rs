@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use prefill_media_preprocess::image::{self, DecodeOptions, Gemma4Image, Gemma4ImageProcessor};
+use prefill_media_preprocess::image::{
+    self, DecodeOptions, Gemma4Image, Gemma4ImageProcessor, QwenImage,
+};
+use prefill_media_preprocess::video::QwenVideo;
 use prefill_multimodal_prompt::{ChatTemplate, Gemma4Splicer, Tokens};
 pub use prefill_multimodal_prompt::{
     Conversation, MediaKind, MediaSource, Prompt, Span, TemplateOptions,
@@ -42,6 +45,17 @@ pub struct PreparedPrompt {
     pub prompt: Prompt,
     /// The media, in document order.
     pub media: Vec<PreparedMedium>,
+    /// Positions in three dimensions, for models that take them.
+    pub mrope: Option<Mrope>,
+}
+
+/// Multimodal rotary positions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Mrope {
+    /// `[3, L]`: time, height, width.
+    pub ids: [Vec<i32>; 3],
+    /// What is added to the index of a later token to get its position.
+    pub delta: i64,
 }
 
 /// A medium as a tower takes it.
@@ -50,6 +64,10 @@ pub struct PreparedPrompt {
 pub enum PreparedMedium {
     /// A picture's patches.
     Image(Gemma4Image),
+    /// A picture's patches, for the Qwen families.
+    QwenImage(QwenImage),
+    /// A video's patches, for the Qwen families.
+    QwenVideo(QwenVideo),
 }
 
 impl PreparedMedium {
@@ -57,7 +75,8 @@ impl PreparedMedium {
     #[must_use]
     pub fn kind(&self) -> MediaKind {
         match self {
-            Self::Image(_) => MediaKind::Image,
+            Self::Image(_) | Self::QwenImage(_) => MediaKind::Image,
+            Self::QwenVideo(_) => MediaKind::Video,
         }
     }
 
@@ -66,6 +85,8 @@ impl PreparedMedium {
     pub fn soft_tokens(&self) -> usize {
         match self {
             Self::Image(image) => image.soft_tokens,
+            Self::QwenImage(image) => image.soft_tokens,
+            Self::QwenVideo(video) => video.grid_thw[0] * video.soft_tokens_per_group,
         }
     }
 }
@@ -144,6 +165,7 @@ impl Preparer {
             text,
             prompt,
             media,
+            mrope: None,
         })
     }
 

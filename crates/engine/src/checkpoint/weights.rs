@@ -116,6 +116,20 @@ impl Weights {
         self.tensors.contains_key(name)
     }
 
+    /// The name in the file, and the shape, of a tensor not taken yet.
+    pub(crate) fn stored(&self, name: &str) -> Option<(&str, &[i32])> {
+        let tensor = self.tensors.get(name)?;
+        Some((&tensor.name, &tensor.entry.shape))
+    }
+
+    /// [`take`](Self::take), in f32 whatever the working type is.
+    pub(crate) fn take_f32(&mut self, name: &str, shape: &[i32]) -> Result<Array> {
+        let working = self.dtype.replace(Dtype::Float32);
+        let taken = self.take(name, shape);
+        self.dtype = working;
+        taken
+    }
+
     /// Takes a tensor of floats. One that is not there is remembered, and
     /// [`load`](Self::load) will list it; what this gives in its place is never read.
     ///

@@ -14,7 +14,6 @@ mod vision;
 use std::path::Path;
 
 use mlx_rs::{Array, Dtype};
-use prefill_media_preprocess::image::Gemma4Image;
 
 use self::config::{Gemma4Config, LayerKind, VisionPart};
 use self::text::TextModel;
@@ -24,7 +23,7 @@ use super::{Chunk, LanguageModel};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::weights::Weights;
-use crate::prompt::MediaKind;
+use crate::prompt::{MediaKind, PreparedMedium};
 use crate::{Error, Result};
 
 /// A loaded model.
@@ -103,12 +102,14 @@ impl LanguageModel for Gemma4 {
         self.pictures_are_bidirectional && matches!(kind, MediaKind::Image | MediaKind::Video)
     }
 
-    fn encode_image(&self, image: &Gemma4Image) -> Result<Array> {
-        match &self.vision {
-            Some(Vision::Tower(tower)) => tower.forward(image),
-            Some(Vision::Unified(embedder)) => embedder.forward(image),
-            None => Err(Error::NoTower {
-                kind: MediaKind::Image,
+    fn encode(&self, medium: &PreparedMedium) -> Result<Array> {
+        match (medium, &self.vision) {
+            (PreparedMedium::Image(image), Some(Vision::Tower(tower))) => tower.forward(image),
+            (PreparedMedium::Image(image), Some(Vision::Unified(embedder))) => {
+                embedder.forward(image)
+            }
+            _ => Err(Error::NoTower {
+                kind: medium.kind(),
             }),
         }
     }
