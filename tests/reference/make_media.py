@@ -49,6 +49,16 @@ def clip(frames):
         yield image
 
 
+def small_clip(frames):
+    """A bar that moves and a ball that grows, 96 x 64: two by three merged patches of Qwen's."""
+    for i in range(frames):
+        image = Image.new("RGB", (96, 64), (30 + 8 * i, 90, 210 - 9 * i))
+        draw = ImageDraw.Draw(image)
+        draw.rectangle([8 * i, 8, 8 * i + 12, 40], fill=(230, 210, 40))
+        draw.ellipse([60 - 2 * i, 40 - 2 * i, 64 + 2 * i, 44 + 2 * i], fill=(20, 160, 60))
+        yield image
+
+
 def write_wav(path, samples):
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
@@ -67,6 +77,10 @@ def main():
     first, *rest = clip(10)
     first.save(
         MEDIA / "clip.png", save_all=True, append_images=rest, duration=200, loop=0, optimize=True
+    )
+    first, *rest = small_clip(11)
+    first.save(
+        MEDIA / "small.png", save_all=True, append_images=rest, duration=200, loop=0, optimize=True
     )
     write_wav(MEDIA / "long.wav", sound(1.37, 1))
     write_wav(MEDIA / "short.wav", sound(0.6, 2))

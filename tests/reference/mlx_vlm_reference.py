@@ -20,11 +20,20 @@ def load(folder):
     return load_model(Path(folder))
 
 
+def load_text(folder):
+    """A model without towers, from the package beside mlx-vlm."""
+    from mlx_lm.utils import load_model as load_text_model
+
+    return load_text_model(Path(folder))[0]
+
+
 def logits(model, inputs):
     """The logits of every position, [tokens, vocab], from inputs made by transformers."""
     inputs = {k: mx.array(v.numpy()) for k, v in inputs.items() if hasattr(v, "numpy")}
     inputs.pop("attention_mask", None)
     ids = inputs.pop("input_ids")
+    if not hasattr(model, "get_input_embeddings"):
+        return np.array(model(ids)[0].astype(mx.float32))
     pixels = inputs.pop("pixel_values", None)
     embedded = model.get_input_embeddings(ids, pixels, **inputs).to_dict()
     embeddings = embedded.pop("inputs_embeds")

@@ -1,18 +1,26 @@
 //! Keys and values of the tokens so far.
 
+mod state;
+
 use mlx_rs::Array;
 use mlx_rs::ops::concatenate;
 use mlx_rs::ops::indexing::{TryIndexMutOp, TryIndexOp};
 
 use crate::Result;
+pub(crate) use state::{Snapshot, State, StateCache};
 
 /// Rows that a buffer grows by, as mlx-lm has it.
 const STEP: i32 = 256;
 
-/// The cache of a model: one entry a layer that has keys and values of its own.
+/// The cache of a model: one entry a layer that has keys and values of its own, and one a
+/// layer whose memory is a state of fixed size.
 #[derive(Debug)]
 pub(crate) struct Cache {
     layers: Vec<LayerCache>,
+    states: Vec<StateCache>,
+    /// What is added to a later token's index to get its position: pictures take fewer
+    /// positions than tokens where positions have three dimensions.
+    rope_delta: i32,
 }
 
 impl Cache {
@@ -26,7 +34,17 @@ impl Cache {
                 rows: None,
             })
             .collect();
-        Self { layers }
+        Self {
+            layers,
+            states: Vec::new(),
+            rope_delta: 0,
+        }
+    }
+
+    /// This cache with room for the states of so many layers.
+    pub(crate) fn with_states(mut self, count: usize) -> Self {
+        self.states.resize_with(count, StateCache::default);
+        self
     }
 
     /// Tokens that have been fed.
@@ -40,6 +58,20 @@ impl Cache {
             .iter()
             .filter_map(|layer| layer.rows.as_ref())
             .flat_map(|rows| [&rows.keys, &rows.values])
+            .chain(self.states.iter().flat_map(StateCache::arrays))
+    }
+
+    /// What is added to a later token's index to get its position.
+    pub(crate) fn rope_delta(&self) -> i32 {
+        self.rope_delta
+    }
+
+    pub(crate) fn set_rope_delta(&mut self, delta: i32) {
+        self.rope_delta = delta;
+    }
+
+    pub(crate) fn state(&mut self, index: usize) -> &mut StateCache {
+        &mut self.states[index]
     }
 
     pub(crate) fn layer(&mut self, index: usize) -> &mut LayerCache {
@@ -105,6 +137,19 @@ impl LayerCache {
         self.rows = Some(rows);
         self.offset += count;
         Ok(seen)
+    }
+
+    /// Whether no row that an earlier token would see is gone.
+    fn is_trimmable(&self) -> bool {
+        self.window.is_none_or(|window| self.offset < window)
+    }
+
+    /// Forgets the rows from `position` on.
+    fn trim_to(&mut self, position: i32) {
+        if let Some(rows) = &mut self.rows {
+            rows.end -= self.offset - position;
+        }
+        self.offset = position;
     }
 
     /// Rows before the next token that it may still see.

@@ -168,6 +168,14 @@ pub enum Error {
         /// What is wrong with it.
         fact: String,
     },
+    /// A sequence can't go back to a position.
+    #[error("no way back to position {position} from a sequence of {tokens} tokens")]
+    NotRestorable {
+        /// Where it was to go.
+        position: usize,
+        /// Tokens fed so far.
+        tokens: usize,
+    },
     /// Whoever asked for the work no longer wants it.
     #[error("cancelled")]
     Cancelled,

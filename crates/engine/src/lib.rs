@@ -63,12 +63,12 @@ pub use error::Error;
 pub use generation::{Event, EventStream, FinishReason, Finished, Generation, Statistics};
 pub use model::{LoadOptions, Model, PREFILL_CHUNK, Progress, WorkingType};
 pub use prompt::{
-    Conversation, MediaKind, MediaSource, PreparedMedium, PreparedPrompt, Preparer, Prompt, Span,
-    TemplateOptions,
+    Conversation, MediaKind, MediaSource, Mrope, Positions, PreparedMedium, PreparedPrompt,
+    Preparer, Prompt, Span, TemplateOptions,
 };
 pub use request::Request;
 pub use sampling::Sampling;
-pub use sequence::{Decoder, Sequence, Token, TokenLogProbs};
+pub use sequence::{Decoder, Sequence, Snapshot, Token, TokenLogProbs};
 pub use thread::MlxThread;
 
 /// Entry points for the fuzz targets; not part of the API.

@@ -11,9 +11,10 @@ use mlx_rs::{Array, Dtype};
 use crate::cache::Cache;
 use crate::checkpoint::Checkpoint;
 use crate::models::gemma4::Gemma4;
-use crate::models::{Chunk, LanguageModel, Placed};
-use crate::prompt::{PreparedMedium, PreparedPrompt, Prompt};
-use crate::sequence::Sequence;
+use crate::models::qwen::Qwen;
+use crate::models::{Chunk, LanguageModel, Placed, Positions};
+use crate::prompt::{self, PreparedMedium, PreparedPrompt, Prompt};
+use crate::sequence::{Sequence, Snapshot};
 use crate::thread::MlxThread;
 use crate::{Error, Result};
 
@@ -184,6 +185,11 @@ impl Model {
                     &mut on_bytes,
                 )?)
             }
+            qwen if Qwen::serves(qwen) => Box::new(Qwen::load(
+                checkpoint,
+                options.working_type.dtype(),
+                &mut on_bytes,
+            )?),
             other => {
                 return Err(Error::UnsupportedModel {
                     model_type: other.to_owned(),
@@ -217,8 +223,9 @@ impl Model {
         self.family.max_positions()
     }
 
-    /// The features of one medium as they enter the text model, row by row, each of the
-    /// model's hidden size.
+    /// The features of one medium as they enter the text model, row by row: each as wide as
+    /// the model's hidden size, or a multiple of it where further features enter later layers
+    /// (Qwen3-VL), which then follow in the same row.
     ///
     /// # Errors
     /// [`Error::NoTower`] if the checkpoint has none for it, [`Error::Mlx`].
@@ -243,6 +250,22 @@ impl Model {
         prepared: &PreparedPrompt,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Sequence<'_>> {
+        Ok(self.prefill_with_snapshots(prepared, &[], progress)?.0)
+    }
+
+    /// [`prefill`](Self::prefill), with snapshots of the sequence after the first `positions`
+    /// tokens, in order: ways back for models whose layers can't be cut back to a prefix. A
+    /// forward call ends at each; where one would end inside what must not be cut, and where
+    /// there is no such token, none is taken.
+    ///
+    /// # Errors
+    /// Those of [`prefill`](Self::prefill).
+    pub fn prefill_with_snapshots(
+        &self,
+        prepared: &PreparedPrompt,
+        positions: &[usize],
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<(Sequence<'_>, Vec<Snapshot>)> {
         let ids = &prepared.prompt.ids;
         self.limits().check(ids)?;
         let total = ids.len() as u64;
@@ -267,23 +290,32 @@ impl Model {
 
         let mut cache = self.family.new_cache();
         let mut logits = None;
+        let mut snapshots = Vec::new();
         let mut start = 0;
-        for end in prepared.prompt.chunk_ends(self.prefill_chunk) {
+        for end in chunk_ends(&prepared.prompt, self.prefill_chunk, positions) {
             let chunk_ids: Vec<i32> = ids[start..end].iter().map(|&id| id as i32).collect();
             let chunk = Chunk {
                 ids: &Array::from_slice(&chunk_ids, &[1, chunk_ids.len() as i32]),
                 features: &placed(prepared, &features, start, end)?,
                 groups: &groups(&prepared.prompt, start, end),
+                positions: &positions_of(&prepared.prompt, start, end),
             };
-            logits = self.family.forward(&chunk, &mut cache, end == ids.len())?;
+            let is_kept = positions.contains(&end);
+            let wants_logits = is_kept || end == ids.len();
+            logits = self.family.forward(&chunk, &mut cache, wants_logits)?;
             eval(cache.arrays().chain(&logits))?;
             // Chunks are larger than decoding steps: what they used is not used again.
             mlx_rs::memory::clear_cache()?;
+            cache.set_rope_delta(rope_delta_after(&prepared.prompt, end));
+            if let Some(logits) = logits.as_ref().filter(|_| is_kept) {
+                snapshots.push(Snapshot::new(&cache, logits));
+            }
             report(end)?;
             start = end;
         }
         let logits = logits.ok_or(Error::EmptyPrompt)?;
-        Ok(Sequence::new(self, cache, ids.clone(), logits, encode_time))
+        let sequence = Sequence::new(self, cache, ids.clone(), logits, encode_time);
+        Ok((sequence, snapshots))
     }
 
     /// Feeds one token, `[1, 1]`, and gives the logits after it, `[vocabulary]` in f32.
@@ -292,6 +324,7 @@ impl Model {
             ids: id,
             features: &[],
             groups: &[],
+            positions: &Positions::From(cache.offset() as i32 + cache.rope_delta()),
         };
         let logits = self.family.forward(&chunk, cache, true)?;
         logits.ok_or(Error::EmptyPrompt)
@@ -318,6 +351,41 @@ fn groups(prompt: &Prompt, start: usize, end: usize) -> Vec<(i32, i32)> {
         .filter(|group| (start..end).contains(&group.start))
         .map(|group| ((group.start - start) as i32, group.len() as i32))
         .collect()
+}
+
+/// Where forward calls end: where [`Prompt::chunk_ends`] says, and at those of `wanted` where
+/// a prompt may be cut.
+fn chunk_ends(prompt: &Prompt, size: NonZeroUsize, wanted: &[usize]) -> Vec<usize> {
+    let mut ends = prompt.chunk_ends(size);
+    let inside = |&at: &usize| (1..prompt.len()).contains(&at) && prompt.can_cut_at(at);
+    ends.extend(wanted.iter().copied().filter(inside));
+    ends.sort_unstable();
+    ends.dedup();
+    ends
+}
+
+/// Where the tokens `start..end` are for rotary embeddings in three dimensions.
+fn positions_of(prompt: &Prompt, start: usize, end: usize) -> Positions {
+    let prompt::Positions::Mrope(mrope) = &prompt.positions else {
+        return Positions::From(start as i32);
+    };
+    let axes = mrope.ids.each_ref().map(|axis| &axis[start..end]);
+    let first = axes[0].first().copied().unwrap_or_default();
+    let is_text = |axis: &&[i32]| axis.iter().copied().eq(first..first + (end - start) as i32);
+    if axes.iter().all(is_text) {
+        return Positions::From(first);
+    }
+    let shape = [3, (end - start) as i32];
+    Positions::Each(Array::from_slice(&axes.concat(), &shape))
+}
+
+/// What is to be added to the index of a token after the first `end` to get its position.
+fn rope_delta_after(prompt: &Prompt, end: usize) -> i32 {
+    let prompt::Positions::Mrope(mrope) = &prompt.positions else {
+        return 0;
+    };
+    let largest = mrope.ids.iter().flat_map(|axis| &axis[..end]).max();
+    largest.map_or(0, |largest| largest + 1 - end as i32)
 }
 
 /// The rows of features that lie in `start..end` of the prompt.

@@ -1,6 +1,7 @@
 //! The families of models.
 
 pub(crate) mod gemma4;
+pub(crate) mod qwen;
 
 use std::fmt::Debug;
 
@@ -28,11 +29,12 @@ pub(crate) trait LanguageModel: Debug {
     /// Entries of the vocabulary: the length of the logits.
     fn vocabulary(&self) -> usize;
 
-    /// The features of a medium, `[soft tokens, hidden]`, in the working type.
+    /// The features of a medium in the working type, a row a soft token, which the model
+    /// itself gets back: `[soft tokens, hidden]`, or wider where more than the embedding is
+    /// replaced.
     ///
     /// # Errors
-    /// [`NoTower`](crate::Error::NoTower) for a kind, or another family's form of one, that
-    /// this model does not take.
+    /// [`NoTower`](crate::Error::NoTower) for a medium that it does not take.
     fn encode(&self, medium: &PreparedMedium) -> Result<Array>;
 
     /// Feeds a chunk. Where `logits` are wanted, gives those after its last position,
@@ -49,6 +51,17 @@ pub(crate) struct Chunk<'a> {
     pub features: &'a [Placed],
     /// Runs of positions that see each other, as first position in the chunk and length.
     pub groups: &'a [(i32, i32)],
+    /// Where the tokens are for rotary embeddings in three dimensions.
+    pub positions: &'a Positions,
+}
+
+/// The positions of consecutive tokens on the axes time, row and column.
+#[derive(Debug)]
+pub(crate) enum Positions {
+    /// One after the other from this one, the same on every axis.
+    From(i32),
+    /// `[3, count]`, i32.
+    Each(Array),
 }
 
 /// Rows of features, and the position in the chunk of the first.

@@ -1,17 +1,25 @@
 //! The parts that the models share.
 
 mod activation;
+mod biased_linear;
+mod gated_delta;
+mod layer_norm;
 mod linear;
 mod mask;
 mod matrix;
+mod mrope;
 mod norm;
 mod rope;
 mod scalar;
 
-pub(crate) use activation::{gelu_tanh, glu, silu};
+pub(crate) use activation::{gelu, gelu_tanh, glu, silu};
+pub(crate) use biased_linear::BiasedLinear;
+pub(crate) use gated_delta::{DeltaInputs, gated_delta};
+pub(crate) use layer_norm::LayerNorm;
 pub(crate) use linear::{ClippedLinear, Linear};
 pub(crate) use mask::{Mask, attention};
 pub(crate) use matrix::Matrix;
+pub(crate) use mrope::{Mrope, Rotation, rotate_half};
 pub(crate) use norm::RmsNorm;
 pub(crate) use rope::Rope;
 pub(crate) use scalar::scalar_like;

@@ -2,13 +2,13 @@
 
 mod media;
 
-use prefill_multimodal_prompt::{ChatTemplate, Gemma4Splicer, Tokens};
+use prefill_multimodal_prompt::{ChatTemplate, Tokens};
 pub use prefill_multimodal_prompt::{
-    Conversation, MediaKind, MediaSource, Prompt, Span, TemplateOptions,
+    Conversation, MediaKind, MediaSource, Mrope, Positions, Prompt, Span, TemplateOptions,
 };
 
 pub use self::media::PreparedMedium;
-use self::media::Processors;
+use self::media::{Media, Medium};
 use crate::checkpoint::Checkpoint;
 use crate::{Error, Result};
 
@@ -28,8 +28,7 @@ use crate::{Error, Result};
 pub struct Preparer {
     template: ChatTemplate,
     tokens: Tokens,
-    splicer: Gemma4Splicer,
-    processors: Processors,
+    media: Media,
     bos_token: String,
     eos_token: String,
 }
@@ -72,9 +71,8 @@ impl Preparer {
         }
         Ok(Self {
             template,
-            splicer: Gemma4Splicer::new(&tokens, checkpoint.attention_rules()),
+            media: Media::open(checkpoint, &tokens)?,
             tokens,
-            processors: Processors::open(checkpoint)?,
             bos_token,
             eos_token,
         })
@@ -94,13 +92,19 @@ impl Preparer {
     ) -> Result<PreparedPrompt> {
         // Before any work, since this can't succeed.
         for &(kind, _) in conversation.media() {
-            self.processors.check(kind)?;
+            self.media.check(kind)?;
         }
         let media = conversation
             .media()
             .iter()
             .enumerate()
-            .map(|(index, (kind, source))| self.processors.prepare(index, *kind, source))
+            .map(|(index, (kind, source))| {
+                self.media.prepare(Medium {
+                    kind: *kind,
+                    index,
+                    source,
+                })
+            })
             .collect::<Result<Vec<_>>>()?;
         let options = TemplateOptions {
             add_generation_prompt: true,
@@ -109,8 +113,7 @@ impl Preparer {
             ..options.clone()
         };
         let text = self.template.render(conversation.messages(), &options)?;
-        let shapes: Vec<_> = media.iter().map(PreparedMedium::shape).collect();
-        let prompt = self.splicer.splice(&self.tokens, &text, &shapes)?;
+        let prompt = self.media.splice(&self.tokens, &text, &media)?;
         if prompt.ids.is_empty() {
             return Err(Error::EmptyPrompt);
         }

@@ -1,5 +1,7 @@
 //! A sequence that a model works on: what was fed, and what comes next.
 
+mod snapshot;
+
 use std::time::Duration;
 
 use mlx_rs::transforms::{async_eval, eval};
@@ -9,6 +11,7 @@ use crate::cache::Cache;
 use crate::model::Model;
 use crate::sampling::{Choice, LogProbs, Sampler, Sampling};
 use crate::{Error, Result};
+pub use snapshot::Snapshot;
 
 /// Tokens fed so far, and what the model says of the next.
 #[derive(Debug)]

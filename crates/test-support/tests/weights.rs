@@ -25,7 +25,16 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn values_equal_those_that_python_wrote() {
-    for model in ["gemma4_e2b", "gemma4_26b", "gemma4_unified"] {
+    for model in [
+        "gemma4_e2b",
+        "gemma4_26b",
+        "gemma4_unified",
+        "qwen3",
+        "qwen3_vl",
+        "qwen3_vl_moe",
+        "qwen3_5",
+        "qwen3_5_moe",
+    ] {
         check_values(model);
     }
 }

@@ -126,9 +126,15 @@ impl Weights {
         self.tensors.contains_key(name)
     }
 
-    /// The shape in the file of a tensor, if it is there and not taken yet.
-    pub(crate) fn shape(&self, name: &str) -> Option<&[i32]> {
-        Some(&self.tensors.get(name)?.entry.shape)
+    /// The name in the file, and the shape, of a tensor not taken yet.
+    pub(crate) fn stored(&self, name: &str) -> Option<(&str, &[i32])> {
+        let tensor = self.tensors.get(name)?;
+        Some((&tensor.name, &tensor.entry.shape))
+    }
+
+    /// [`take`](Self::take), in f32 whatever the working type is.
+    pub(crate) fn take_f32(&mut self, name: &str, shape: &[i32]) -> Result<Array> {
+        self.in_dtype(Dtype::Float32, |weights| weights.take(name, shape))
     }
 
     /// Takes a tensor of floats. One that is not there is remembered, and

@@ -1,7 +1,7 @@
 //! Activation functions.
 
 use mlx_rs::Array;
-use mlx_rs::ops::sigmoid;
+use mlx_rs::ops::{erf, sigmoid};
 
 use super::scalar_like;
 use crate::Result;
@@ -21,9 +21,17 @@ pub(crate) fn gelu_tanh(x: &Array) -> Result<Array> {
     Ok(sigmoid(&inner)?.multiply(x)?)
 }
 
-/// `x sigmoid(x)`: SiLU, or Swish (Elfwing et al. 2017).
+/// `x Phi(x)`: the exact form of GELU (Hendrycks and Gimpel 2016, section 2), by the error
+/// function.
+pub(crate) fn gelu(x: &Array) -> Result<Array> {
+    let root = scalar_like(std::f32::consts::SQRT_2, x)?;
+    let curve = erf(x.divide(root)?)?.add(scalar_like(1.0, x)?)?;
+    Ok(x.multiply(curve)?.divide(scalar_like(2.0, x)?)?)
+}
+
+/// `x sigmoid(x)` (Elfwing, Uchibe and Doya 2017).
 pub(crate) fn silu(x: &Array) -> Result<Array> {
-    Ok(sigmoid(x)?.multiply(x)?)
+    Ok(x.multiply(sigmoid(x)?)?)
 }
 
 /// `a sigmoid(b)` of the halves of the last axis: the gated linear unit (Dauphin et al. 2016).
@@ -35,6 +43,27 @@ pub(crate) fn glu(x: &Array) -> Result<Array> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_exact_form_equals_pytorchs_values() {
+        // torch.nn.functional.gelu(x), torch 2.15.0.
+        let x = Array::from_slice(&[-3.0f32, -1.0, -0.1, 0.0, 0.5, 2.0], &[6]);
+        let expected = [
+            -0.004_050_225,
+            -0.158_655_26,
+            -0.046_017_22,
+            0.0,
+            0.345_731_23,
+            1.954_499_7,
+        ];
+        let found = gelu(&x).unwrap();
+        for (found, expected) in found.as_slice::<f32>().iter().zip(expected) {
+            assert!(
+                (found - expected).abs() < 1e-6,
+                "{found} against {expected}"
+            );
+        }
+    }
 
     #[test]
     fn equals_pytorchs_values() {

@@ -3,7 +3,7 @@
 use mlx_rs::ops::gather_mm;
 use mlx_rs::{Array, Dtype};
 use mlx_sys_ext::{
-    GatherIndices, Quantization, Quantized, dequantize, gather_qmm, quantized_matmul,
+    Backend, GatherIndices, Quantization, Quantized, dequantize, gather_qmm, quantized_matmul,
 };
 
 use crate::Result;
@@ -87,6 +87,11 @@ impl Matrix {
     /// `[..., 1, out]`. The leading axes broadcast against those of `indices`.
     pub(crate) fn gather(&self, x: &Array, indices: &Array) -> Result<Array> {
         match self {
+            Self::Plain { transposed } if needs_f32(x)? => {
+                let wide = |x: &Array| x.as_dtype(Dtype::Float32);
+                let product = gather_mm(wide(x)?, wide(transposed)?, None, indices, false)?;
+                Ok(product.as_dtype(x.dtype())?)
+            }
             Self::Plain { transposed } => Ok(gather_mm(x, transposed, None, indices, false)?),
             Self::Quantized {
                 tensors,
@@ -101,4 +106,9 @@ impl Matrix {
             }
         }
     }
+}
+
+/// MLX's CPU back end gathers products of f32 only.
+fn needs_f32(x: &Array) -> Result<bool> {
+    Ok(x.dtype() != Dtype::Float32 && Backend::current()? == Backend::Cpu)
 }

@@ -34,7 +34,8 @@ impl Subsampling {
         let [first, second] = config.subsampling_conv_channels;
         // One input channel tells the layouts apart, which three would not.
         let kernel = format!("{PATH}.layer0.conv.weight");
-        let layout = if weights.shape(&kernel) == Some(&[first, 3, 3, 1][..]) {
+        let stored = weights.stored(&kernel).map(|(_, shape)| shape);
+        let layout = if stored == Some(&[first, 3, 3, 1][..]) {
             ConvLayout::ChannelsLast
         } else {
             ConvLayout::ChannelsFirst

@@ -1,0 +1,411 @@
+//! The gated delta rule (Yang, Kautz and Hatamizadeh, "Gated Delta Networks", 2024): a memory
+//! that decays, and in which each token overwrites what its key finds.
+//!
+//! For a head with the memory `S` `[value size, key size]`, and for each token in turn
+//!
+//! ```text
+//! S = exp(g) S
+//! S = S + beta (v - S k) k^T
+//! y = S q
+//! ```
+//!
+//! One token is computed as it stands there. Several are taken in chunks of `C`, in which
+//! everything that does not depend on `S` becomes products of matrices (section 3.3 and
+//! appendix A of the paper; transformers 5.24, `torch_chunk_gated_delta_rule`). With
+//! `G_i = g_1 + ... + g_i`, `D_ij = exp(G_i - G_j)`, rows `q_i`, `k_i`, `v_i`:
+//!
+//! ```text
+//! A = strictly lower part of (beta_i D_ij k_i . k_j)
+//! [U | W] = (I + A)^-1 [beta_i v_i | beta_i exp(G_i) k_i]
+//! M = lower part of (D_ij q_i . k_j)
+//! Y = M U + (exp(G_i) q_i - M W) S^T
+//! S^T' = (exp(G_C) I - K^T W) S^T + K^T U        with the rows D_Ci k_i in K
+//! ```
+//!
+//! so that from chunk to chunk only one small product is sequential. `A` is inverted by
+//! blocks that double: nothing grows that the result does not have.
+
+use mlx_rs::ops::indexing::TryIndexOp;
+use mlx_rs::ops::{concatenate, exp, pad, select, stack};
+use mlx_rs::{Array, Dtype};
+
+use crate::Result;
+
+/// Tokens of a chunk. Halving it halves what a chunk computes a token and doubles the steps
+/// in sequence; see docs/performance/qwen.md.
+const CHUNK: i32 = 64;
+
+/// What the rule takes of each token, all f32. There are as many or more value heads than
+/// key heads; each key head serves a run of them.
+#[derive(Debug)]
+pub(crate) struct DeltaInputs {
+    /// `[tokens, key heads, key size]`.
+    pub queries: Array,
+    /// `[tokens, key heads, key size]`.
+    pub keys: Array,
+    /// `[tokens, value heads, value size]`.
+    pub values: Array,
+    /// `g`, never positive: `[tokens, value heads]`.
+    pub log_decay: Array,
+    /// How much of the old value is overwritten: `[tokens, value heads]`.
+    pub beta: Array,
+}
+
+impl DeltaInputs {
+    fn tokens(&self) -> i32 {
+        self.values.dim(0)
+    }
+
+    fn heads(&self) -> (i32, i32) {
+        (self.keys.dim(1), self.values.dim(1))
+    }
+
+    fn sizes(&self) -> (i32, i32) {
+        (self.keys.dim(2), self.values.dim(2))
+    }
+
+    /// The memory before the first token: `[1, value heads, value size, key size]`, f32.
+    fn empty(&self) -> Result<Array> {
+        let ((_, heads), (key_size, value_size)) = (self.heads(), self.sizes());
+        let shape = [1, heads, value_size, key_size];
+        Ok(mlx_rs::ops::zeros_dtype(&shape, Dtype::Float32)?)
+    }
+}
+
+/// The outputs, `[tokens, value heads, value size]`, and the memory after the last token, given
+/// that before the first; both f32.
+pub(crate) fn gated_delta(inputs: &DeltaInputs, memory: Option<&Array>) -> Result<(Array, Array)> {
+    let memory = match memory {
+        Some(memory) => memory.clone(),
+        None => inputs.empty()?,
+    };
+    match inputs.tokens() {
+        1 => recurrent(inputs, &memory),
+        tokens => {
+            let chunk = (tokens as u32).next_power_of_two().min(CHUNK as u32) as i32;
+            chunked(inputs, &memory, chunk)
+        }
+    }
+}
+
+/// Token by token, by the definition.
+fn recurrent(inputs: &DeltaInputs, memory: &Array) -> Result<(Array, Array)> {
+    let ((key_heads, value_heads), (key_size, value_size)) = (inputs.heads(), inputs.sizes());
+    let group = value_heads / key_heads;
+    let mut s = memory.reshape(&[key_heads, group, value_size, key_size])?;
+    let mut outputs = Vec::with_capacity(inputs.tokens() as usize);
+    for token in 0..inputs.tokens() {
+        let row = |x: &Array| x.try_index(token);
+        let key_row = |x: &Array| row(x)?.reshape(&[key_heads, 1, 1, key_size]);
+        let value_row = |x: &Array| row(x)?.reshape(&[key_heads, group, -1]);
+        let (q, k) = (key_row(&inputs.queries)?, key_row(&inputs.keys)?);
+        let decay = exp(value_row(&inputs.log_decay)?)?.expand_dims(-1)?;
+        s = s.multiply(decay)?;
+        let found = s.multiply(&k)?.sum_axis(-1, false)?;
+        let beta = value_row(&inputs.beta)?;
+        let change = value_row(&inputs.values)?.subtract(found)?.multiply(beta)?;
+        s = s.add(k.multiply(change.expand_dims(-1)?)?)?;
+        let y = s.multiply(&q)?.sum_axis(-1, false)?;
+        outputs.push(y.reshape(&[value_heads, value_size])?);
+    }
+    Ok((stack(&outputs, 0)?, s.reshape(memory.shape())?))
+}
+
+/// In chunks of `size` tokens, a power of two.
+fn chunked(inputs: &DeltaInputs, memory: &Array, size: i32) -> Result<(Array, Array)> {
+    let ((key_heads, value_heads), (key_size, value_size)) = (inputs.heads(), inputs.sizes());
+    let group = value_heads / key_heads;
+    let chunks = (inputs.tokens() + size - 1) / size;
+    // Tokens that fill the last chunk neither decay nor write.
+    let missing = chunks * size - inputs.tokens();
+    let filled = |x: &Array| -> Result<Array> {
+        if missing == 0 {
+            return Ok(x.clone());
+        }
+        let mut widths = vec![(0, 0); x.ndim()];
+        widths[0].1 = missing;
+        Ok(pad(x, &widths[..], None, None)?)
+    };
+    // [key heads, 1 or group, chunks, size, ...]
+    let by_chunk = |x: &Array, group: i32| -> Result<Array> {
+        let split = filled(x)?.reshape(&[chunks, size, key_heads, group, -1])?;
+        Ok(split.transpose_axes(&[2, 3, 0, 1, 4])?)
+    };
+    let q = by_chunk(&inputs.queries, 1)?;
+    let k = by_chunk(&inputs.keys, 1)?;
+    let v = by_chunk(&inputs.values, group)?;
+    let beta = by_chunk(&inputs.beta, group)?;
+    let log_decay = by_chunk(&inputs.log_decay, group)?;
+
+    let lower = Array::tri::<f32>(size, None, None)?.as_dtype(Dtype::Bool)?;
+    let strictly_lower = Array::tri::<f32>(size, None, Some(-1))?;
+    // What decays from after token j up to token i: summed for each j rather than taken as a
+    // difference of sums from the start, whose digits a strong decay would use up.
+    let between = log_decay
+        .multiply(&strictly_lower)?
+        .cumsum(-2, None, None)?;
+    let never = Array::from_f32(f32::NEG_INFINITY);
+    let decay = exp(select(&lower, &between, &never)?)?;
+    let keys_across = k.swap_axes(-1, -2)?;
+    let a = k
+        .matmul(&keys_across)?
+        .multiply(&decay)?
+        .multiply(&beta)?
+        .multiply(&strictly_lower)?;
+    let total = log_decay.cumsum(-2, None, None)?;
+    let since_start = exp(&total)?;
+    let right = concatenate(
+        &[
+            v.multiply(&beta)?,
+            k.multiply(beta.multiply(&since_start)?)?,
+        ],
+        -1,
+    )?;
+    // [U | W]
+    let solved = inverse(&a)?.matmul(&right)?;
+    let m = q.matmul(&keys_across)?.multiply(&decay)?;
+    let mixed = m.matmul(&solved)?;
+    let parts = |x: &Array| x.split_at_indices(&[value_size], -1);
+    let within = parts(&mixed)?;
+    let reading = q.multiply(&since_start)?.subtract(&within[1])?;
+
+    let last = |x: &Array| x.try_index((.., .., .., -1.., ..));
+    let until_end = last(&decay)?.swap_axes(-1, -2)?;
+    let writing = k.multiply(until_end)?;
+    let written = writing.swap_axes(-1, -2)?.matmul(&solved)?;
+    let written = parts(&written)?;
+    let identity = Array::eye::<f32>(key_size, None, None)?;
+    let kept = last(&since_start)?
+        .multiply(identity)?
+        .subtract(&written[1])?;
+
+    // Transposed: [key heads, group, key size, value size].
+    let mut s = memory
+        .reshape(&[key_heads, group, value_size, key_size])?
+        .swap_axes(-1, -2)?;
+    let mut before = Vec::with_capacity(chunks as usize);
+    for chunk in 0..chunks {
+        before.push(s.clone());
+        let of = |x: &Array| x.try_index((.., .., chunk, .., ..));
+        s = of(&kept)?.matmul(&s)?.add(of(&written[0])?)?;
+    }
+    let y = within[0].add(reading.matmul(stack(&before, 2)?)?)?;
+    let y = y
+        .transpose_axes(&[2, 3, 0, 1, 4])?
+        .reshape(&[chunks * size, value_heads, value_size])?
+        .try_index((0..inputs.tokens(), .., ..))?;
+    let memory = s.swap_axes(-1, -2)?.reshape(memory.shape())?;
+    Ok((y, memory))
+}
+
+/// `(I + a)^-1` for strictly lower triangular matrices `a` `[..., size, size]`, `size` a power
+/// of two.
+///
+/// Blocks on the diagonal are inverted first, then pairs of them: the inverse of
+/// `[[P, 0], [B, Q]]` is `[[P^-1, 0], [-Q^-1 B P^-1, Q^-1]]`. With `X` the inverses of all
+/// blocks of one size and `B` what lies between their pairs, that is `X - X B X` for all pairs
+/// at once.
+fn inverse(a: &Array) -> Result<Array> {
+    let size = a.dim(-1);
+    let mut x = Array::eye::<f32>(size, None, None)?;
+    let mut block = 1;
+    while block < size {
+        let between = a.multiply(between_pairs(size, block))?;
+        // The inverses of single rows are ones.
+        let change = if block == 1 {
+            between
+        } else {
+            x.matmul(&between)?.matmul(&x)?
+        };
+        x = x.subtract(change)?;
+        block *= 2;
+    }
+    Ok(x)
+}
+
+/// Ones where a row lies in the second and a column in the first block of a pair.
+fn between_pairs(size: i32, block: i32) -> Array {
+    let values: Vec<f32> = (0..size)
+        .flat_map(|row| {
+            let of = move |at: i32| at / block;
+            (0..size).map(move |column| {
+                let is_between = of(row) % 2 == 1 && of(column) == of(row) - 1;
+                f32::from(u8::from(is_between))
+            })
+        })
+        .collect();
+    Array::from_slice(&values, &[size, size])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Deterministic numbers in -1..1.
+    fn noise(count: i32, seed: u32) -> Vec<f32> {
+        let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
+        (0..count)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 8) as f32 / 8_388_608.0 - 1.0
+            })
+            .collect()
+    }
+
+    /// Inputs whose keys have length 1, and which forget at all speeds.
+    fn inputs(tokens: i32, (key_heads, value_heads): (i32, i32), strongest: f32) -> DeltaInputs {
+        let (key_size, value_size) = (12, 7);
+        let unit = |seed| {
+            let values = noise(tokens * key_heads * key_size, seed);
+            let x = Array::from_slice(&values, &[tokens, key_heads, key_size]);
+            let length = x.square().unwrap().sum_axis(-1, true).unwrap();
+            x.divide(length.sqrt().unwrap()).unwrap()
+        };
+        let heads = |seed, low: f32, high: f32| {
+            let values: Vec<f32> = noise(tokens * value_heads, seed)
+                .iter()
+                .map(|u| low + (high - low) * (u + 1.0) / 2.0)
+                .collect();
+            Array::from_slice(&values, &[tokens, value_heads])
+        };
+        DeltaInputs {
+            queries: unit(1),
+            keys: unit(2),
+            values: Array::from_slice(
+                &noise(tokens * value_heads * value_size, 3),
+                &[tokens, value_heads, value_size],
+            ),
+            log_decay: heads(4, strongest, 0.0),
+            beta: heads(5, 0.0, 1.0),
+        }
+    }
+
+    fn largest_difference(a: &Array, b: &Array) -> f32 {
+        assert_eq!(a.shape(), b.shape());
+        let difference = a.subtract(b).unwrap().abs().unwrap();
+        let largest = difference.max(false).unwrap();
+        assert!(largest.item_exact::<f32>().is_finite());
+        largest.item_exact()
+    }
+
+    /// The definition in f64, by loops.
+    fn by_definition(inputs: &DeltaInputs, memory: &Array) -> (Vec<f64>, Vec<f64>) {
+        let wide = |x: &Array| -> Vec<f64> {
+            let rows = x.contiguous().unwrap();
+            rows.eval().unwrap();
+            rows.as_slice::<f32>()
+                .iter()
+                .map(|&v| f64::from(v))
+                .collect()
+        };
+        let (q, k, v) = (
+            wide(&inputs.queries),
+            wide(&inputs.keys),
+            wide(&inputs.values),
+        );
+        let (g, beta) = (wide(&inputs.log_decay), wide(&inputs.beta));
+        let ((kh, vh), (ks, vs)) = (inputs.heads(), inputs.sizes());
+        let [kh, vh, ks, vs] = [kh, vh, ks, vs].map(|extent| extent as usize);
+        let mut s = wide(memory);
+        let mut y = Vec::new();
+        for t in 0..inputs.tokens() as usize {
+            for h in 0..vh {
+                let key_head = (t * kh + h / (vh / kh)) * ks;
+                let (q, k) = (&q[key_head..][..ks], &k[key_head..][..ks]);
+                for row in 0..vs {
+                    let s = &mut s[(h * vs + row) * ks..][..ks];
+                    let decay = g[t * vh + h].exp();
+                    for s in s.iter_mut() {
+                        *s *= decay;
+                    }
+                    let found: f64 = s.iter().zip(k).map(|(s, k)| s * k).sum();
+                    let change = beta[t * vh + h] * (v[(t * vh + h) * vs + row] - found);
+                    for (s, k) in s.iter_mut().zip(k) {
+                        *s += change * k;
+                    }
+                    y.push(s.iter().zip(q).map(|(s, q)| s * q).sum());
+                }
+            }
+        }
+        (y, s)
+    }
+
+    fn assert_near(found: &Array, expected: &[f64], tolerance: f64) {
+        let rows = found.contiguous().unwrap();
+        rows.eval().unwrap();
+        let found = rows.as_slice::<f32>();
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            let difference = (f64::from(*found) - expected).abs();
+            assert!(difference < tolerance, "{found} for {expected}");
+        }
+    }
+
+    /// Every length around every border of chunks, from an empty and from a used memory.
+    #[test]
+    fn chunks_equal_the_definition() {
+        let lengths = (1..=18).chain([31, 32, 33, 63, 64, 65, 66, 127, 128, 129, 191, 192, 193]);
+        for tokens in lengths {
+            for heads in [(2, 2), (2, 6)] {
+                let inputs = inputs(tokens, heads, -2.0);
+                let used = Array::from_slice(&noise(heads.1 * 7 * 12, 9), &[1, heads.1, 7, 12]);
+                for memory in [inputs.empty().unwrap(), used] {
+                    let (y, s) = by_definition(&inputs, &memory);
+                    let (found, after) = gated_delta(&inputs, Some(&memory)).unwrap();
+                    assert_near(&found, &y, 5e-6);
+                    assert_near(&after, &s, 5e-6);
+                    let (found, after) = recurrent(&inputs, &memory).unwrap();
+                    assert_near(&found, &y, 5e-6);
+                    assert_near(&after, &s, 5e-6);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn where_a_prompt_is_cut_does_not_matter() {
+        let whole = inputs(150, (2, 4), -0.5);
+        let (expected, end) = gated_delta(&whole, None).unwrap();
+        for size in [1, 7, 64, 100] {
+            let mut memory = None;
+            let mut parts = Vec::new();
+            for start in (0..150).step_by(size as usize) {
+                let cut = |x: &Array| x.try_index((start..(start + size).min(150), ..)).unwrap();
+                let part = DeltaInputs {
+                    queries: cut(&whole.queries),
+                    keys: cut(&whole.keys),
+                    values: cut(&whole.values),
+                    log_decay: cut(&whole.log_decay),
+                    beta: cut(&whole.beta),
+                };
+                let (y, after) = gated_delta(&part, memory.as_ref()).unwrap();
+                parts.push(y);
+                memory = Some(after);
+            }
+            let found = concatenate(&parts, 0).unwrap();
+            assert!(largest_difference(&found, &expected) < 5e-6, "{size}");
+            assert!(largest_difference(&memory.unwrap(), &end) < 5e-6, "{size}");
+        }
+    }
+
+    /// Heads that forget everything at once, and keys that are all the same: where exponents
+    /// overflow and powers of `a` grow if they are formed.
+    #[test]
+    fn extremes_stay_finite_and_right() {
+        let mut extreme = inputs(130, (1, 2), -300.0);
+        let (y, s) = by_definition(&extreme, &extreme.empty().unwrap());
+        let (found, after) = gated_delta(&extreme, None).unwrap();
+        assert_near(&found, &y, 5e-6);
+        assert_near(&after, &s, 5e-6);
+
+        let one_key = extreme.keys.try_index((0..1, .., ..)).unwrap();
+        let same = vec![one_key; 130];
+        extreme.keys = concatenate(&same, 0).unwrap();
+        extreme.log_decay = extreme.log_decay.multiply(Array::from_f32(0.0)).unwrap();
+        extreme.beta = Array::from_slice(&[1.0f32; 260], &[130, 2]);
+        let (y, s) = by_definition(&extreme, &extreme.empty().unwrap());
+        let (found, after) = gated_delta(&extreme, None).unwrap();
+        assert_near(&found, &y, 2e-5);
+        assert_near(&after, &s, 2e-5);
+    }
+}
