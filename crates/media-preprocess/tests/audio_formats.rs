@@ -52,6 +52,14 @@ fn every_format_is_what_ffmpeg_and_libsndfile_give() {
     let (mut codecs, mut compared) = (BTreeSet::new(), 0);
     for (name, case) in formats["files"].as_object().unwrap() {
         let bytes = fs::read(golden_path("audio/formats").join(name)).unwrap();
+        if name == "video_silent.mp4" {
+            let error = decode(&bytes, &DecodeOptions::default()).unwrap_err();
+            assert!(
+                matches!(error, Error::NoAudioTrack { tracks: 1, .. }),
+                "{error}"
+            );
+            continue;
+        }
         let references = ["ffmpeg", "sndfile"].map(|reference| (reference, &case[reference]));
         let rate = references
             .iter()

@@ -22,11 +22,11 @@ RATE = 44100
 STRIDE = 11
 
 
-def ffmpeg(*arguments, data=None):
-    command = ["ffmpeg", "-nostdin", "-v", "error", "-y", "-bitexact", *arguments]
-    if data is not None:
-        command.remove("-nostdin")
-    return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
+def ffmpeg(*arguments):
+    *before, output = arguments
+    exact = ["-fflags", "+bitexact", "-flags", "+bitexact"]  # no dates, no random serial numbers
+    command = ["ffmpeg", "-nostdin", "-v", "error", "-y", *before, *exact, output]
+    return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
 
 
 def source(frames, channels=2, seed=5):
@@ -42,6 +42,11 @@ def source(frames, channels=2, seed=5):
 
 def write(name, data, subtype, rate=RATE, **more):
     soundfile.write(name, data, rate, subtype=subtype, **more)
+    with open(name, "r+b") as file:
+        peak = file.read().find(b"PEAK")
+        if peak > 0:  # holds the time of writing
+            file.seek(peak + 12)
+            file.write(bytes(4))
 
 
 def make():
@@ -100,6 +105,7 @@ def make():
     open("vorbis_truncated.ogg", "wb").write(cut[: len(cut) * 2 // 3])
     cut = open("mp3_cbr.mp3", "rb").read()
     open("mp3_truncated.mp3", "wb").write(cut[: len(cut) * 2 // 3])
+    ffmpeg(*video, "-c:v", "mpeg4", "video_silent.mp4")
     os.remove("long.wav")
 
 
