@@ -50,7 +50,7 @@ impl Qwen {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
         let config = QwenConfig::read(checkpoint)?;
-        let mut weights = names::open(checkpoint.folder(), &config, dtype)?;
+        let mut weights = names::open(checkpoint, &config, dtype)?;
         let dtype_bytes = if weights.working_dtype() == Dtype::Float32 {
             4
         } else {
@@ -76,6 +76,14 @@ impl Qwen {
 impl LanguageModel for Qwen {
     fn new_cache(&self) -> Cache {
         self.text.cache()
+    }
+
+    fn head_sizes(&self) -> Vec<i32> {
+        vec![self.memory.head; self.memory.full]
+    }
+
+    fn value_bytes(&self) -> usize {
+        self.dtype_bytes
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
