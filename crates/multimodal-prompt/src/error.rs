@@ -106,6 +106,26 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// A block of keys has a number of positions that is no power of two from 16 to 2^20.
+    #[error("a block of {block_size} positions: it must be a power of two from 16 to 2^20")]
+    BlockSize {
+        /// The size asked for.
+        block_size: usize,
+    },
+    /// A prompt holds media of a kind whose encoder the key space does not know.
+    #[error("no encoder fingerprint for {kind} inputs")]
+    NoEncoder {
+        /// The kind of media.
+        kind: MediaKind,
+    },
+    /// The parts of a prompt do not fit each other.
+    #[error("the prompt is not consistent at position {at}: {fact}")]
+    PromptShape {
+        /// What is wrong with it.
+        fact: &'static str,
+        /// Where.
+        at: usize,
+    },
     /// The rendered prompt holds another number of markers than there are media.
     #[error("the prompt holds {markers} {kind} markers for {media} {kind} inputs")]
     MarkerCount {

@@ -12,6 +12,9 @@
 //!    a [`Prompt`] says where they lie, which positions they have, which of them see each
 //!    other, and where the prompt may be cut.
 //!
+//! [`BlockKeys`] names every prefix of the prompt by what it depends on: model, tenant, ids,
+//! media, positions, attention. Caches find by these names what was computed before.
+//!
 //! On the way back, [`TextStream`] turns generated ids into text that never splits a
 //! character.
 //!
@@ -43,6 +46,7 @@
 
 mod conversation;
 mod error;
+mod keys;
 mod prompt;
 mod source;
 mod splice;
@@ -52,6 +56,7 @@ mod tokens;
 
 pub use conversation::Conversation;
 pub use error::Error;
+pub use keys::{BlockKeys, Key, KeySpace, Tail};
 pub use prompt::{Attention, FeatureScaling, MediaKind, Mrope, Positions, Prompt, Span};
 pub use source::MediaSource;
 pub use splice::{
