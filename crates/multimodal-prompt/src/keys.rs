@@ -26,6 +26,7 @@ mod hashed;
 
 use std::fmt;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 
 use hashed::Hashed;
 
@@ -175,13 +176,13 @@ pub struct Tail {
 /// use prefill_multimodal_prompt::{BlockKeys, KeySpace, Prompt};
 ///
 /// let space = KeySpace::new([1; 32]).block_size(16)?;
-/// let mut keys = BlockKeys::new(space.clone(), &Prompt::from_ids((0..40).collect()))?;
+/// let mut keys = BlockKeys::new(space.clone(), Prompt::from_ids((0..40).collect()))?;
 /// assert_eq!(keys.blocks().len(), 2);
 /// assert_eq!(keys.tail().map(|tail| (tail.start, tail.length)), Some((32, 8)));
 ///
 /// // What is generated goes on the same chain.
 /// keys.push(&[40, 41, 42, 43, 44, 45, 46, 47]);
-/// let whole = BlockKeys::new(space, &Prompt::from_ids((0..48).collect()))?;
+/// let whole = BlockKeys::new(space, Prompt::from_ids((0..48).collect()))?;
 /// assert_eq!(keys.blocks(), whole.blocks());
 /// # Ok::<(), prefill_multimodal_prompt::Error>(())
 /// ```
@@ -189,22 +190,23 @@ pub struct Tail {
 pub struct BlockKeys {
     space: KeySpace,
     root: Key,
-    prompt: Prompt,
+    prompt: Arc<Prompt>,
     keys: Vec<Key>,
     hashed: Hashed,
 }
 
 impl BlockKeys {
-    /// Hashes the prompt's blocks.
+    /// Hashes the prompt's blocks. The prompt is kept: share it as an [`Arc`] where it is
+    /// needed elsewhere too.
     ///
     /// # Errors
     /// [`Error::NoEncoder`] if a medium's kind has no encoder in `space`;
     /// [`Error::PromptShape`] if the prompt's parts do not fit each other.
-    pub fn new(space: KeySpace, prompt: &Prompt) -> Result<Self> {
+    pub fn new(space: KeySpace, prompt: impl Into<Arc<Prompt>>) -> Result<Self> {
         let mut keys = Self {
             root: space.root(),
             space,
-            prompt: Prompt::default(),
+            prompt: Arc::default(),
             keys: Vec::new(),
             hashed: Hashed::default(),
         };
@@ -247,6 +249,12 @@ impl BlockKeys {
         })
     }
 
+    /// The prompt with what was generated since.
+    #[must_use]
+    pub fn prompt(&self) -> &Prompt {
+        &self.prompt
+    }
+
     /// How many positions are known, generated ones included.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -286,8 +294,9 @@ impl BlockKeys {
     /// Adds generated text at the end.
     pub fn push(&mut self, ids: &[u32]) {
         let start = self.prompt.len();
-        self.prompt.ids.extend_from_slice(ids);
-        if let Positions::Mrope(mrope) = &mut self.prompt.positions {
+        let prompt = Arc::make_mut(&mut self.prompt);
+        prompt.ids.extend_from_slice(ids);
+        if let Positions::Mrope(mrope) = &mut prompt.positions {
             let first = (start as i64 + mrope.delta) as i32;
             for axis in &mut mrope.ids {
                 axis.extend((first..).take(ids.len()));
@@ -301,8 +310,9 @@ impl BlockKeys {
     ///
     /// # Errors
     /// As [`new`](Self::new); the keys then stay as they were.
-    pub fn advance(&mut self, prompt: &Prompt) -> Result<usize> {
-        check(&self.space, prompt)?;
+    pub fn advance(&mut self, prompt: impl Into<Arc<Prompt>>) -> Result<usize> {
+        let prompt = prompt.into();
+        check(&self.space, &prompt)?;
         let size = self.space.block_size.get();
         let (mut old, mut new) = (Hashed::default(), Hashed::default());
         let is_same = |block: &usize| {
@@ -313,12 +323,12 @@ impl BlockKeys {
             old.clear();
             new.clear();
             old.extras(&self.space.encoders, &self.prompt, range.clone());
-            new.extras(&self.space.encoders, prompt, range);
+            new.extras(&self.space.encoders, &prompt, range);
             old.same(&new)
         };
         let same = (0..self.keys.len()).take_while(is_same).count();
         self.keys.truncate(same);
-        self.prompt.clone_from(prompt);
+        self.prompt = prompt;
         self.hash_full_blocks();
         Ok(same)
     }

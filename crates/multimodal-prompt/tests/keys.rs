@@ -19,7 +19,7 @@ fn space() -> KeySpace {
 }
 
 fn keys(prompt: &Prompt) -> Vec<Key> {
-    all(&BlockKeys::new(space(), prompt).unwrap())
+    all(&BlockKeys::new(space(), prompt.clone()).unwrap())
 }
 
 /// Of all blocks, and of the tail.
@@ -159,7 +159,7 @@ proptest! {
 
     #[test]
     fn an_encoder(prompt in prompts(), kind in prop::sample::select(MediaKind::ALL.to_vec())) {
-        let other = BlockKeys::new(space().encoder(kind, [99; 32]), &prompt).unwrap();
+        let other = BlockKeys::new(space().encoder(kind, [99; 32]), prompt.clone()).unwrap();
         let span = prompt.spans.iter().find(|span| span.kind == kind);
         differ_from(&keys(&prompt), &all(&other), span.map(|span| span.start));
     }
@@ -178,7 +178,7 @@ proptest! {
         ];
         let mut seen = HashSet::new();
         for space in &spaces {
-            for key in all(&BlockKeys::new(space.clone(), &prompt).unwrap()) {
+            for key in all(&BlockKeys::new(space.clone(), prompt.clone()).unwrap()) {
                 prop_assert!(seen.insert(key));
             }
         }
@@ -232,8 +232,8 @@ proptest! {
         let mut parts = before;
         parts.extend([medium]);
         parts.extend(after);
-        let whole = BlockKeys::new(space(), &lay_out(family, &parts)).unwrap();
-        let prefix = BlockKeys::new(space(), &prefix).unwrap();
+        let whole = BlockKeys::new(space(), lay_out(family, &parts)).unwrap();
+        let prefix = BlockKeys::new(space(), prefix.clone()).unwrap();
         prop_assert_eq!(prefix.blocks(), &whole.blocks()[..prefix.blocks().len()]);
         // Nor the tail's, while nothing follows that would join it.
         prop_assert_eq!(prefix.tail().map(|t| t.key), prefix.tail().and_then(|_| whole.at(prefix.len())));
@@ -253,7 +253,7 @@ proptest! {
         prompt in prompts(), generated in prop::collection::vec(0_u32..50, 0..60), cut in any::<prop::sample::Index>(),
         next in prompts(),
     ) {
-        let mut grown = BlockKeys::new(space(), &prompt).unwrap();
+        let mut grown = BlockKeys::new(space(), prompt.clone()).unwrap();
         let (first, second) = generated.split_at(cut.index(generated.len() + 1));
         grown.push(first);
         grown.push(second);
@@ -269,9 +269,9 @@ proptest! {
         prop_assert_eq!(all(&grown), keys(&whole));
         // Over to the next turn, or to something else.
         let mut turned = grown.clone();
-        let kept = turned.advance(&whole).unwrap();
+        let kept = turned.advance(whole).unwrap();
         prop_assert_eq!(kept, grown.blocks().len());
-        let kept = turned.advance(&next).unwrap();
+        let kept = turned.advance(next.clone()).unwrap();
         prop_assert_eq!(all(&turned), keys(&next));
         prop_assert!(kept <= next.len() / BLOCK);
         let shared = grown.blocks().iter().zip(turned.blocks()).take_while(|(a, b)| a == b).count();
@@ -280,7 +280,7 @@ proptest! {
 
     #[test]
     fn every_prefix_has_its_own_key(prompt in prompts()) {
-        let keys = BlockKeys::new(space(), &prompt).unwrap();
+        let keys = BlockKeys::new(space(), prompt.clone()).unwrap();
         let mut seen: HashSet<Key> = HashSet::from([keys.root()]);
         for position in 1..=prompt.len() {
             match keys.at(position) {
@@ -295,7 +295,7 @@ proptest! {
 
     #[test]
     fn the_prefix_identity_is_the_key_that_holds_the_last_medium(prompt in prompts()) {
-        let keys = BlockKeys::new(space(), &prompt).unwrap();
+        let keys = BlockKeys::new(space(), prompt.clone()).unwrap();
         let expected = prompt.spans.last().map(|span| all(&keys)[(span.end() - 1) / BLOCK]);
         prop_assert_eq!(keys.prefix_identity(), expected);
     }
@@ -311,7 +311,7 @@ fn keys_are_those_of_the_documented_bytes() {
         Part::Medium(MediaKind::Video, 7, 2, 4),
         Part::Text(vec![5; 4]),
     ];
-    let keys = BlockKeys::new(space().salt(b"me"), &lay_out(Family::Mrope, &parts)).unwrap();
+    let keys = BlockKeys::new(space().salt(b"me"), lay_out(Family::Mrope, &parts)).unwrap();
 
     let u32s = |words: &[u32]| -> Vec<u8> { words.iter().flat_map(|w| w.to_le_bytes()).collect() };
     let mut root = b"prefill.keys.v1\0".to_vec();
@@ -393,15 +393,15 @@ fn what_does_not_fit_is_refused() {
         ],
     );
     let bare = KeySpace::new([0; 32]);
-    let error = BlockKeys::new(bare, &good).unwrap_err();
+    let error = BlockKeys::new(bare, good.clone()).unwrap_err();
     assert_eq!(error.to_string(), "no encoder fingerprint for image inputs");
     let broken = |change: fn(&mut Prompt)| {
         let mut prompt = good.clone();
         change(&mut prompt);
-        let mut keys = BlockKeys::new(space(), &good).unwrap();
+        let mut keys = BlockKeys::new(space(), good.clone()).unwrap();
         let before = all(&keys);
         assert!(matches!(
-            keys.advance(&prompt),
+            keys.advance(prompt),
             Err(Error::PromptShape { .. })
         ));
         assert_eq!(all(&keys), before);
@@ -416,7 +416,7 @@ fn what_does_not_fit_is_refused() {
             attention: Attention::Groups(groups),
             ..good.clone()
         };
-        let error = BlockKeys::new(space(), &prompt).unwrap_err();
+        let error = BlockKeys::new(space(), prompt.clone()).unwrap_err();
         assert!(matches!(error, Error::PromptShape { at, .. } if at == start));
     }
     broken(|prompt| prompt.ids.truncate(8));
