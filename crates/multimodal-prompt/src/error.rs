@@ -16,6 +16,16 @@ pub enum Error {
         /// What is wrong with it.
         fact: String,
     },
+    /// The messages are no JSON.
+    #[error("the messages are no JSON: {fact}")]
+    Json {
+        /// The line, from 1.
+        line: usize,
+        /// The column in bytes, from 1.
+        column: usize,
+        /// What is wrong there.
+        fact: String,
+    },
     /// A file of the checkpoint can't be read.
     #[error("{}: {source}", path.display())]
     File {
