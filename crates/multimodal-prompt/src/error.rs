@@ -52,13 +52,19 @@ pub enum Error {
         /// The checkpoint's folder.
         folder: PathBuf,
     },
-    /// The checkpoint names several templates, and none of them is the default.
-    #[error("{}: no template is named \"default\" among {names:?}", folder.display())]
-    NoDefaultTemplate {
-        /// The checkpoint's folder.
-        folder: PathBuf,
+    /// There is no template of the name asked for, or none named `default`.
+    #[error("no chat template is named {name:?} among {names:?}")]
+    NoNamedTemplate {
+        /// The name.
+        name: String,
         /// The names that there are.
         names: Vec<String>,
+    },
+    /// The template takes too long.
+    #[error("chat template: it takes longer than {limit:?}")]
+    TemplateTime {
+        /// How long it may take.
+        limit: std::time::Duration,
     },
     /// The template is not valid, refuses these messages or takes too long.
     #[error("chat template: {0}")]

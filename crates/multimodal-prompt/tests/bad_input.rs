@@ -249,6 +249,6 @@ fn media_where_the_template_forbids_them_raise() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "chat template: invalid operation: System message cannot contain images. (in chat_template:1)"
+        "chat template: invalid operation: System message cannot contain images. (in default:1)"
     );
 }
