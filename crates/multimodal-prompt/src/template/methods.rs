@@ -175,7 +175,7 @@ mod tests {
             .unwrap_or_else(|error| format!("{:?}", error.kind()))
     }
 
-    /// The right column is CPython 3.11's.
+    /// The right column is what `CPython` 3.11 gives.
     #[test]
     fn methods_are_pythons() {
         for (expression, expected) in [

@@ -36,13 +36,12 @@ pub(super) fn install(environment: &mut Environment<'static>) {
         Ok::<_, Error>(Value::from_dyn_object(namespace))
     });
     environment.add_function(SET_ATTRIBUTE, |object: &Value, name: &str, value: Value| {
-        match object.downcast_object_ref::<Namespace>() {
-            Some(namespace) => namespace.set(name, value),
-            None => {
-                let fact = format!("can only assign to namespaces, not {}", object.kind());
-                Err(Error::new(ErrorKind::InvalidOperation, fact))
-            }
-        }
+        let namespace = object.downcast_object_ref::<Namespace>();
+        let namespace = namespace.ok_or_else(|| {
+            let fact = format!("can only assign to namespaces, not {}", object.kind());
+            Error::new(ErrorKind::InvalidOperation, fact)
+        })?;
+        namespace.set(name, value)
     });
 }
 
