@@ -277,7 +277,7 @@ fn options_reach_the_template() {
         thinking: Some(true),
         reasoning_effort: Some("low".to_owned()),
         variables: Map::from_iter([("x".to_owned(), 1.into())]),
-        now: Some(std::time::UNIX_EPOCH + std::time::Duration::from_secs(400 * 86400)),
+        now: Some(std::time::UNIX_EPOCH + std::time::Duration::from_hours(400 * 24)),
         ..TemplateOptions::default()
     };
     assert_eq!(template.render(&[], &options).unwrap(), "True low 1 1971");
