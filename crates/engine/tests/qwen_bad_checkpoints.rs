@@ -58,10 +58,22 @@ fn find<'t>(tensors: &'t mut [StoredTensor], name: &str) -> &'t mut StoredTensor
         .unwrap()
 }
 
+/// Model, setting, its value (null takes it away), and what the error must name.
+type Setting<'s> = (&'s str, &'s str, Value, &'s str);
+
+fn check_settings(settings: &[Setting<'_>]) {
+    for (model, pointer, value, named) in settings {
+        let error = patched(model, pointer, value).to_string();
+        assert!(
+            error.contains("config.json") && error.contains(named),
+            "{model} {pointer}: {error}"
+        );
+    }
+}
+
 #[test]
-fn settings_that_are_not_served_are_named() {
-    let huge = json!(4_000_000_000u64);
-    for (model, pointer, value, named) in [
+fn settings_of_the_text_that_are_not_served_are_named() {
+    check_settings(&[
         ("qwen3_vl", "/model_type", json!("qwen9"), "qwen9"),
         ("qwen3_vl", "/text_config/hidden_act", json!("relu"), "relu"),
         (
@@ -87,7 +99,7 @@ fn settings_that_are_not_served_are_named() {
         (
             "qwen3_vl",
             "/text_config/num_hidden_layers",
-            huge.clone(),
+            json!(4_000_000_000u64),
             "num_hidden_layers",
         ),
         ("qwen3_vl", "/text_config/rope_theta", json!(-1.0), "base"),
@@ -127,6 +139,18 @@ fn settings_that_are_not_served_are_named() {
             json!(false),
             "interleaved",
         ),
+        (
+            "qwen3_vl",
+            "/quantization_config",
+            json!({"quant_method": "fp8"}),
+            "fp8",
+        ),
+    ]);
+}
+
+#[test]
+fn settings_of_the_tower_that_are_not_served_are_named() {
+    check_settings(&[
         (
             "qwen3_vl",
             "/vision_config/hidden_act",
@@ -183,11 +207,17 @@ fn settings_that_are_not_served_are_named() {
         ),
         ("qwen3_vl", "/vision_config/depth", json!(0), "depth"),
         (
-            "qwen3_vl",
-            "/quantization_config",
-            json!({"quant_method": "fp8"}),
-            "fp8",
+            "qwen3_5",
+            "/vision_config/deepstack_visual_indexes",
+            json!([1]),
+            "deepstack",
         ),
+    ]);
+}
+
+#[test]
+fn settings_of_experts_and_linear_layers_that_are_not_served_are_named() {
+    check_settings(&[
         (
             "qwen3_vl_moe",
             "/text_config/num_experts_per_tok",
@@ -239,7 +269,7 @@ fn settings_that_are_not_served_are_named() {
         (
             "qwen3_5",
             "/text_config/linear_key_head_dim",
-            huge,
+            json!(4_000_000_000u64),
             "config.json",
         ),
         (
@@ -255,28 +285,20 @@ fn settings_that_are_not_served_are_named() {
             "partial_rotary_factor",
         ),
         (
-            "qwen3_5",
-            "/vision_config/deepstack_visual_indexes",
-            json!([1]),
-            "deepstack",
-        ),
-        (
             "qwen3_5_moe",
             "/text_config/shared_expert_intermediate_size",
             Value::Null,
             "shared_expert",
         ),
         ("qwen3", "/use_sliding_window", json!(true), "sliding"),
-    ] {
-        let error = patched(model, pointer, &value).to_string();
-        assert!(
-            error.contains("config.json") && error.contains(named),
-            "{model} {pointer}: {error}"
-        );
-    }
+    ]);
     let only_linear = json!(vec!["linear_attention"; 6]);
-    let error = patched("qwen3_5", "/text_config/layer_types", &only_linear);
-    assert!(error.to_string().contains("layer_types"), "{error}");
+    check_settings(&[(
+        "qwen3_5",
+        "/text_config/layer_types",
+        only_linear,
+        "layer_types",
+    )]);
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn text_only() {
 fn towers_without_a_configuration_are_left() {
     let (golden, folder) = golden("qwen3_5", "text");
     edit_config(folder.path(), |config| {
-        config["vision_config"] = Value::Null
+        config["vision_config"] = Value::Null;
     });
     check_folder(folder.path(), &golden);
 }

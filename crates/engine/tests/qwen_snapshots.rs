@@ -5,7 +5,7 @@ mod qwen_support;
 
 use std::ops::ControlFlow;
 
-use prefill_engine::{Error, WorkingType};
+use prefill_engine::{Error, Snapshot, WorkingType};
 use prefill_test_support::Golden;
 use qwen_support::{Loaded, load};
 
@@ -37,10 +37,7 @@ fn a_rewound_sequence_goes_on_as_it_did() {
         let (mut sequence, snapshots) = model
             .prefill_with_snapshots(&prepared, &wanted, &mut |_| ControlFlow::Continue(()))
             .unwrap();
-        let places: Vec<usize> = snapshots
-            .iter()
-            .map(|snapshot| snapshot.position())
-            .collect();
+        let places: Vec<usize> = snapshots.iter().map(Snapshot::position).collect();
         assert_eq!(places, wanted);
 
         let mut answers = Vec::new();

@@ -90,12 +90,12 @@ fn is_text_norm(name: &str) -> bool {
         && (name.ends_with("norm.weight"))
 }
 
+/// Makes of a layer's path, a part's name, and each expert's matrix with its `[out, in]`, the
+/// tensors that hold them.
+pub(crate) type Form = fn(&str, &str, &[Vec<f32>], [usize; 2]) -> Vec<StoredTensor>;
+
 /// Experts in another form; what they are not stays.
-pub(crate) fn experts(
-    tensor: StoredTensor,
-    model: &str,
-    form: fn(&str, &str, &[Vec<f32>], [usize; 2]) -> Vec<StoredTensor>,
-) -> Vec<StoredTensor> {
+pub(crate) fn experts(tensor: StoredTensor, model: &str, form: Form) -> Vec<StoredTensor> {
     let Some((path, part)) = tensor.name.split_once("experts.") else {
         return vec![tensor];
     };
