@@ -13,17 +13,18 @@ mod qwen_support;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 
-use prefill_engine::{Checkpoint, Conversation, Preparer, Prompt, TemplateOptions, WorkingType};
+use prefill_engine::WorkingType;
 use prefill_test_support::{DType, Golden, compare_logits};
-use qwen_support::{Loaded, at, load, prepare};
+use qwen_support::{Loaded, at, check_prompt, load};
 
 /// transformers' own f32 is up to 4.3e-6 from its f64 on these features.
 const FEATURES: f32 = 2e-5;
 
-/// Features, and the logits of every step when the golden's own ids are fed, and those ids
-/// when it goes its own way.
+/// The prompt, features, and the logits of every step when the golden's own ids are fed, and
+/// those ids when it goes its own way.
 fn check(loaded: &Loaded, golden: &Golden) {
     let Loaded { model, prepared } = loaded;
+    check_prompt(prepared, golden);
     let name = &golden.document()["case"];
     let mut span = 0;
     for medium in &prepared.media {
@@ -208,53 +209,6 @@ fn bf16() {
             let found = compare_logits(&golden.logits().unwrap(), &logits, f32::MAX).unwrap();
             println!("{case}: {found} (transformers' rms: {noise:.1e})");
             assert!(found.rms < 1.25 * noise, "{} of {noise}", found.rms);
-        }
-    }
-}
-
-/// Conversations become the goldens' prompts: text, ids, spans and positions.
-#[test]
-fn prompts() {
-    for model in ["qwen3_vl", "qwen3_5"] {
-        for case in Golden::cases(model).unwrap() {
-            let golden = Golden::read(model, &case).unwrap();
-            if golden.prompt().is_empty() {
-                // A case of ids alone.
-                continue;
-            }
-            let folder = golden.checkpoint().unwrap().build().unwrap();
-            let expected = prepare(folder.path(), &golden).prompt;
-            let checkpoint = Checkpoint::open(folder.path()).unwrap();
-            let conversation = Conversation::from_json(&golden.messages_with_paths()).unwrap();
-            let prepared = Preparer::open(&checkpoint)
-                .unwrap()
-                .prepare(&conversation, &TemplateOptions::default())
-                .unwrap();
-            assert_eq!(prepared.text, golden.prompt(), "{model} {case}");
-            assert_eq!(prepared.prompt.ids, expected.ids, "{model} {case}");
-            let places = |prompt: &Prompt| -> Vec<_> {
-                let spans = prompt.spans.iter();
-                spans
-                    .map(|span| {
-                        (
-                            span.kind,
-                            span.range(),
-                            span.medium,
-                            span.offset,
-                            span.digest,
-                        )
-                    })
-                    .collect()
-            };
-            assert_eq!(places(&prepared.prompt), places(&expected));
-            for index in 0..expected.len() + 2 {
-                let positions = prepared.prompt.positions.at(index);
-                assert_eq!(
-                    positions,
-                    expected.positions.at(index),
-                    "{model} {case} {index}"
-                );
-            }
         }
     }
 }

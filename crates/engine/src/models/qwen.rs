@@ -10,7 +10,6 @@ mod delta_net;
 mod experts;
 mod mlp;
 mod names;
-mod norm;
 mod text;
 mod vision;
 
@@ -22,6 +21,7 @@ use self::vision::{Patches, VisionTower};
 use super::{Chunk, LanguageModel};
 use crate::cache::{Cache, LayerCache};
 use crate::checkpoint::Checkpoint;
+use crate::checkpoint::weights::Weights;
 use crate::prompt::PreparedMedium;
 use crate::{Error, Result};
 
@@ -33,8 +33,7 @@ pub(crate) struct Qwen {
     max_positions: usize,
     vocabulary: usize,
     memory: MemorySizes,
-    /// Bytes of a value of the working type.
-    dtype_bytes: usize,
+    dtype: Dtype,
 }
 
 impl Qwen {
@@ -51,14 +50,18 @@ impl Qwen {
     ) -> Result<Self> {
         let config = QwenConfig::read(checkpoint)?;
         let mut weights = names::open(checkpoint, &config, dtype)?;
-        let dtype_bytes = if weights.working_dtype() == Dtype::Float32 {
-            4
-        } else {
-            2
-        };
+        let dtype = weights.working_dtype();
         let text = TextModel::load(&mut weights, &config)?;
+        // A tower's residual stream may leave the range of f16.
+        let tower_dtype = match dtype {
+            Dtype::Float16 => Dtype::Float32,
+            other => other,
+        };
         let vision = match &config.vision {
-            Some(vision) => Some(VisionTower::load(&mut weights, vision)?),
+            Some(vision) => {
+                let load = |weights: &mut Weights| VisionTower::load(weights, vision, tower_dtype);
+                Some(weights.in_dtype(tower_dtype, load)?)
+            }
             None => None,
         };
         weights.load(progress)?;
@@ -68,7 +71,7 @@ impl Qwen {
             max_positions: config.text.max_position_embeddings,
             vocabulary: config.text.vocab_size as usize,
             memory: config.memory_sizes(),
-            dtype_bytes,
+            dtype,
         })
     }
 }
@@ -83,17 +86,17 @@ impl LanguageModel for Qwen {
     }
 
     fn value_bytes(&self) -> usize {
-        self.dtype_bytes
+        if self.dtype == Dtype::Float32 { 4 } else { 2 }
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
-        let rows = self.memory.row * self.dtype_bytes * LayerCache::capacity(None, tokens);
+        let rows = self.memory.row * self.value_bytes() * LayerCache::capacity(None, tokens);
         rows + self.memory.state * size_of::<f32>()
     }
 
     fn working_bytes(&self, chunk: usize, tokens: usize) -> usize {
         let values = chunk * self.memory.widest + self.vocabulary;
-        4 * values * self.dtype_bytes + chunk * tokens
+        4 * values * self.value_bytes() + chunk * tokens
     }
 
     fn max_positions(&self) -> usize {
@@ -113,11 +116,12 @@ impl LanguageModel for Qwen {
             _ => return Err(Error::NoTower { kind }),
         };
         let tower = self.vision.as_ref().ok_or(Error::NoTower { kind })?;
-        tower.forward(Patches {
+        let rows = tower.forward(Patches {
             values,
             grid_thw,
             soft_tokens,
-        })
+        })?;
+        Ok(rows.as_dtype(self.dtype)?)
     }
 
     fn forward(&self, chunk: &Chunk<'_>, cache: &mut Cache, logits: bool) -> Result<Option<Array>> {

@@ -78,11 +78,16 @@ pub(super) enum Media {
 
 impl Media {
     pub(super) fn open(checkpoint: &Checkpoint, tokens: &Tokens) -> Result<Self> {
-        Ok(if Qwen::serves(checkpoint.model_type()) {
-            Self::Qwen(QwenMedia::open(checkpoint, tokens)?)
-        } else {
-            Self::Gemma4(Gemma4Media::open(checkpoint, tokens)?)
-        })
+        match checkpoint.model_type() {
+            qwen if Qwen::serves(qwen) => Ok(Self::Qwen(QwenMedia::open(checkpoint, tokens)?)),
+            gemma if gemma.starts_with("gemma") => {
+                Ok(Self::Gemma4(Gemma4Media::open(checkpoint, tokens)?))
+            }
+            // Before its settings are held against those of a family that it is not of.
+            other => Err(Error::UnsupportedModel {
+                model_type: other.to_owned(),
+            }),
+        }
     }
 
     /// # Errors

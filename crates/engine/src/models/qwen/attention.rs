@@ -5,12 +5,11 @@ use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::ops::sigmoid;
 
 use super::config::{Family, QwenConfig};
-use super::names::NormStorage;
-use super::norm::Norm;
+use super::names::{self, NormStorage};
 use crate::Result;
 use crate::cache::LayerCache;
 use crate::checkpoint::weights::Weights;
-use crate::nn::{Linear, Mask, Rotation, attend};
+use crate::nn::{Linear, Mask, RmsNorm, Rotation, attend};
 
 /// One layer's attention. Queries and keys are normalised a head at a time before they turn.
 #[derive(Debug)]
@@ -22,8 +21,8 @@ pub(super) struct Attention {
     key: Linear,
     value: Linear,
     out: Linear,
-    query_norm: Norm,
-    key_norm: Norm,
+    query_norm: RmsNorm,
+    key_norm: RmsNorm,
     /// Whether each head's output is gated by the second half of its query's projection
     /// (Qwen3.5).
     is_gated: bool,
@@ -51,7 +50,7 @@ impl Attention {
             linear("o_proj", heads * head_size, hidden)?,
         ];
         let mut norm =
-            |name: &str| Norm::load(weights, &format!("{path}.{name}"), head_size, eps, storage);
+            |name: &str| names::norm(weights, &format!("{path}.{name}"), head_size, eps, storage);
         Ok(Self {
             heads,
             key_value_heads,

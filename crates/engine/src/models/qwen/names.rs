@@ -6,6 +6,7 @@ use super::config::{Family, QwenConfig};
 use crate::Result;
 use crate::checkpoint::Checkpoint;
 use crate::checkpoint::weights::Weights;
+use crate::nn::RmsNorm;
 
 /// How norms of the text decoder are stored (Qwen3.5 only; the others store factors).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,21 +67,34 @@ impl NormStorage {
         if config.family != Family::Qwen3_5 {
             return Self::Factor;
         }
-        let stored = |name: &str| weights.stored(name);
         let is_less_one = (0..config.text.num_hidden_layers)
             .filter_map(|layer| {
-                stored(&format!(
-                    "language_model.layers.{layer}.linear_attn.conv1d.weight"
-                ))
+                let path = format!("language_model.layers.{layer}.linear_attn");
+                weights.stored(&format!("{path}.conv1d.weight"))
             })
             .any(|(_, shape)| shape.last() != Some(&1))
-            || stored("language_model.norm.weight")
+            || weights
+                .stored("language_model.norm.weight")
                 .is_some_and(|(name, _)| name.starts_with("model.language_model."));
         if is_less_one {
             Self::LessOne
         } else {
             Self::Factor
         }
+    }
+}
+
+/// Takes the norm `{path}.weight` of shape `[size]`.
+pub(super) fn norm(
+    weights: &mut Weights,
+    path: &str,
+    size: i32,
+    eps: f32,
+    storage: NormStorage,
+) -> Result<RmsNorm> {
+    match storage {
+        NormStorage::Factor => RmsNorm::load(weights, path, size, eps),
+        NormStorage::LessOne => RmsNorm::load_offset(weights, path, size, eps),
     }
 }
 

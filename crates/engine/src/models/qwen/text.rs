@@ -8,13 +8,12 @@ use super::attention::Attention;
 use super::config::{LayerKind, QwenConfig};
 use super::delta_net::DeltaNet;
 use super::mlp::FeedForward;
-use super::names::NormStorage;
-use super::norm::Norm;
+use super::names::{self, NormStorage};
 use crate::Result;
 use crate::cache::Cache;
 use crate::checkpoint::weights::Weights;
 use crate::models::{Chunk, Placed};
-use crate::nn::{Mask, Matrix, Mrope};
+use crate::nn::{Mask, Matrix, Mrope, RmsNorm};
 
 /// The decoder.
 #[derive(Debug)]
@@ -24,7 +23,7 @@ pub(super) struct TextModel {
     /// `[vocabulary, hidden]`, where it is not the embedding.
     head: Option<Matrix>,
     layers: Vec<Layer>,
-    norm: Norm,
+    norm: RmsNorm,
     rope: Mrope,
     hidden: i32,
 }
@@ -34,8 +33,8 @@ pub(super) struct TextModel {
 struct Layer {
     mixer: Mixer,
     feed_forward: FeedForward,
-    input_norm: Norm,
-    second_norm: Norm,
+    input_norm: RmsNorm,
+    second_norm: RmsNorm,
 }
 
 /// With the index of its entry in the cache, among those of its kind.
@@ -70,7 +69,7 @@ impl TextModel {
                 }
             };
             let mut norm =
-                |name: &str| Norm::load(weights, &format!("{path}.{name}"), hidden, eps, storage);
+                |name: &str| names::norm(weights, &format!("{path}.{name}"), hidden, eps, storage);
             layers.push(Layer {
                 mixer,
                 input_norm: norm("input_layernorm")?,
@@ -86,7 +85,7 @@ impl TextModel {
                 Some(Matrix::load(weights, "lm_head", &table)?)
             },
             layers,
-            norm: Norm::load(weights, "language_model.norm", hidden, eps, storage)?,
+            norm: names::norm(weights, "language_model.norm", hidden, eps, storage)?,
             rope: Mrope::new(rope.dimensions, rope.base, rope.sections)?,
             hidden,
         })

@@ -41,9 +41,8 @@ pub(super) struct Patches<'a> {
 }
 
 impl VisionTower {
-    pub(super) fn load(weights: &mut Weights, config: &VisionConfig) -> Result<Self> {
+    pub(super) fn load(weights: &mut Weights, config: &VisionConfig, dtype: Dtype) -> Result<Self> {
         let hidden = config.hidden_size;
-        let dtype = weights.working_dtype();
         let table = [config.num_position_embeddings, hidden];
         let deepstack = 0..config.deepstack_visual_indexes.len();
         Ok(Self {
@@ -64,7 +63,7 @@ impl VisionTower {
         })
     }
 
-    /// `[soft tokens, out * (1 + deepstack layers)]`, in the working type: in a row what
+    /// `[soft tokens, out * (1 + deepstack layers)]`, in the tower's type: in a row what
     /// replaces the embedding, then what is added after each of the first decoder layers.
     pub(super) fn forward(&self, patches: Patches<'_>) -> Result<Array> {
         let grid = self.grid(patches)?;
