@@ -104,7 +104,7 @@ impl Parameters {
             variant,
             mels: block.size("feature_size", 1024)?.unwrap_or(defaults.mels),
             frame_length: block
-                .milliseconds("frame_length_ms", 2..=4096)?
+                .milliseconds("frame_length_ms", 3..=4096)?
                 .unwrap_or(defaults.frame_length),
             hop: block
                 .milliseconds("hop_length_ms", 1..=4096)?
@@ -141,7 +141,7 @@ impl Parameters {
                 expected,
             ));
         }
-        if read.floor <= 0.0 {
+        if read.floor < f64::MIN_POSITIVE {
             return Err(bad_value("mel_floor", &read.floor.into(), "more than 0"));
         }
         Ok(read)

@@ -1,5 +1,7 @@
 //! Triangular mel filters, kept sparse: a filter touches a few neighbouring bins.
 
+use super::lanes::Lanes;
+
 /// How hertz become mels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scale {
@@ -82,21 +84,29 @@ impl Filters {
         Self { rows, weights }
     }
 
-    /// Each filter's sum over the spectrum, by increasing bin, one fused step a bin.
+    /// Calls `emit` with each filter's sum over the spectrum, by increasing bin, one fused step a
+    /// bin.
     #[inline(always)]
     #[allow(
         clippy::inline_always,
         reason = "compiled for the features of the caller"
     )]
-    pub(crate) fn apply(&self, spectrum: &[f64], out: &mut [f64]) {
+    pub(super) fn apply<const L: usize>(
+        &self,
+        spectrum: &[Lanes<L>],
+        mut emit: impl FnMut(usize, Lanes<L>),
+    ) {
         let mut start = 0;
-        for (out, &(first, end)) in out.iter_mut().zip(&self.rows) {
+        for (band, &(first, end)) in self.rows.iter().enumerate() {
             let weights = &self.weights[start..end];
             start = end;
-            *out = weights
-                .iter()
-                .zip(&spectrum[first..])
-                .fold(0.0, |sum, (&weight, &value)| value.mul_add(weight, sum));
+            let mut sum = Lanes::<L>::ZERO;
+            for (&weight, value) in weights.iter().zip(&spectrum[first..]) {
+                for lane in 0..L {
+                    sum.0[lane] = value.0[lane].mul_add(weight, sum.0[lane]);
+                }
+            }
+            emit(band, sum);
         }
     }
 }
@@ -136,7 +146,7 @@ mod tests {
         assert_eq!(filters.weights.len(), 506);
         assert_eq!(filters.rows[0].1, 0);
         let mut out = [1.0; 128];
-        filters.apply(&[1.0; 257], &mut out);
+        filters.apply(&[Lanes([1.0]); 257], |band, sum| out[band] = sum.0[0]);
         assert!(out[0].abs() < f64::EPSILON);
         assert!(out[1..].iter().all(|&sum| sum > 0.0));
     }

@@ -1,13 +1,12 @@
 //! From samples to rows of log-mel values.
 
-use std::fmt;
-use std::sync::Arc;
+use std::ops::Range;
 
 use pulp::Arch;
-use realfft::num_complex::Complex;
-use realfft::{RealFftPlanner, RealToComplex};
 
+use super::fft::RealFft;
 use super::filters::Filters;
+use super::lanes::{Complex, Lanes, ln};
 
 /// Pre-emphasis inside each frame, which has one sample more than the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -27,7 +26,7 @@ pub(crate) enum Floor {
 }
 
 /// A log-mel front end: windowed frames, magnitudes, mel filters, natural logarithm.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct LogMel {
     pub(crate) hop: usize,
     pub(crate) window: Vec<f32>,
@@ -37,23 +36,11 @@ pub(crate) struct LogMel {
     pub(crate) floor: Floor,
     pub(crate) mean: Option<Vec<f64>>,
     pub(crate) stddev: Option<Vec<f64>>,
-    fft: Arc<dyn RealToComplex<f64>>,
-}
-
-impl fmt::Debug for LogMel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogMel")
-            .field("frame_length", &self.window.len())
-            .field("hop", &self.hop)
-            .field("fft_length", &self.fft.len())
-            .field("mels", &self.mels)
-            .field("preemphasis", &self.preemphasis)
-            .field("floor", &self.floor)
-            .finish_non_exhaustive()
-    }
+    fft: RealFft,
 }
 
 impl LogMel {
+    /// The transform's length is a power of two.
     pub(crate) fn new(
         window: Vec<f32>,
         hop: usize,
@@ -71,7 +58,7 @@ impl LogMel {
             floor,
             mean: None,
             stddev: None,
-            fft: RealFftPlanner::new().plan_fft_forward(fft_length),
+            fft: RealFft::new(fft_length),
         }
     }
 
@@ -92,86 +79,137 @@ impl LogMel {
     /// complex f32, which is what `numpy.fft.rfft` gives for f32 input; magnitudes in f32;
     /// filters and logarithm in f64; rounded to f32.
     pub(crate) fn rows(&self, samples: &[f32]) -> Vec<f32> {
-        let count = self.num_frames(samples.len());
-        let mut out = vec![0.0; count * self.mels];
-        let mut work = Work::new(self);
+        let mut out = vec![0.0; self.num_frames(samples.len()) * self.mels];
         let arch = Arch::new();
-        for (i, row) in out.chunks_exact_mut(self.mels).enumerate() {
-            let frame = &samples[i * self.hop..][..=self.frame_length()];
+        #[cfg(target_arch = "x86_64")]
+        if matches!(arch, Arch::V4(_)) {
             arch.dispatch(
                 #[inline(always)]
-                || self.load(frame, &mut work),
+                || self.batches::<8>(samples, &mut out),
             );
-            // The lengths are those of the plan, the only thing that can be wrong.
-            let done = self.fft.process_with_scratch(
-                &mut work.time,
-                &mut work.spectrum,
-                &mut work.scratch,
-            );
-            debug_assert!(done.is_ok());
-            arch.dispatch(
-                #[inline(always)]
-                || {
-                    magnitudes(&work.spectrum, &mut work.magnitudes);
-                    self.filters.apply(&work.magnitudes, &mut work.mel);
-                },
-            );
-            self.logarithms(&work.mel, row);
+            return out;
         }
+        arch.dispatch(
+            #[inline(always)]
+            || self.batches::<4>(samples, &mut out),
+        );
         out
     }
 
-    /// The windowed frame, padded with zeros to the transform's length.
+    /// `L` frames at a time. The last batch may hold some that don't exist: they repeat the last.
     #[inline(always)]
     #[allow(
         clippy::inline_always,
         reason = "compiled for the features of the caller"
     )]
-    fn load(&self, frame: &[f32], work: &mut Work) {
-        let length = self.frame_length();
-        let time = &mut work.time[..];
-        match self.preemphasis {
-            None => {
-                for ((to, &x), &w) in time.iter_mut().zip(frame).zip(&self.window) {
-                    *to = f64::from(x * w);
-                }
-            }
-            Some(Preemphasis { coefficient, htk }) => {
-                // The frame after pre-emphasis begins at the second sample, or with HTK's
-                // flavour at the first, which has none before it.
-                let c = coefficient as f32;
-                let skip = usize::from(!htk);
-                let before = &frame[..length];
-                let here = &frame[1..];
-                let emphasised = here.iter().zip(before).map(|(&x, &b)| x - c * b);
-                let (to, window) = (&mut time[1 - skip..length], &self.window[1 - skip..]);
-                for ((to, x), &w) in to.iter_mut().zip(emphasised).zip(window) {
-                    *to = f64::from(x * w);
-                }
-                if htk {
-                    let first = frame[0] * (1.0 - coefficient) as f32;
-                    time[0] = f64::from(first * self.window[0]);
-                }
-            }
+    fn batches<const L: usize>(&self, samples: &[f32], out: &mut [f32]) {
+        let count = self.num_frames(samples.len());
+        let half = self.fft.len() / 2;
+        let mut signal = vec![Complex::<L>::ZERO; half];
+        let mut other = signal.clone();
+        let mut magnitudes = vec![Lanes::<L>::ZERO; self.fft.bins()];
+        for first in (0..count).step_by(L) {
+            let frames: [&[f32]; L] = std::array::from_fn(|lane| {
+                let frame = (first + lane).min(count - 1);
+                &samples[frame * self.hop..][..=self.frame_length()]
+            });
+            self.load(&frames, &mut signal);
+            self.fft.run(&mut signal, &mut other, |bin, value| {
+                magnitudes[bin] = magnitude(value);
+            });
+            let lanes = first..(first + L).min(count);
+            self.logarithms(&magnitudes, lanes, out);
         }
-        // The transform uses its input as scratch.
-        time[length..].fill(0.0);
     }
 
-    fn logarithms(&self, mel: &[f64], row: &mut [f32]) {
-        for (i, (out, &mel)) in row.iter_mut().zip(mel).enumerate() {
-            let mut value = match self.floor {
-                Floor::Add(floor) => (mel + floor).ln(),
-                Floor::Max(floor) => mel.max(floor).ln(),
+    /// The windowed frames, padded with zeros to the transform's length.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "compiled for the features of the caller"
+    )]
+    fn load<const L: usize>(&self, frames: &[&[f32]; L], signal: &mut [Complex<L>]) {
+        let length = self.frame_length();
+        match self.preemphasis {
+            None => self.fill(length, signal, |at, lane| frames[lane][at]),
+            Some(Preemphasis { coefficient, htk }) => {
+                let c = coefficient as f32;
+                let first = (1.0 - coefficient) as f32;
+                // Pre-emphasis begins at the second sample; HTK's flavour keeps the first, which
+                // has none before it, and drops the last.
+                let skip = usize::from(!htk);
+                self.fill(length, signal, |at, lane| {
+                    let frame = frames[lane];
+                    match (at + skip).checked_sub(1) {
+                        Some(before) => frame[at + skip] - c * frame[before],
+                        None => frame[0] * first,
+                    }
+                });
+            }
+        }
+    }
+
+    /// Each sample of each frame, times the window.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "compiled for the features of the caller"
+    )]
+    fn fill<const L: usize>(
+        &self,
+        length: usize,
+        signal: &mut [Complex<L>],
+        sample: impl Fn(usize, usize) -> f32,
+    ) {
+        let windowed = |at: usize| {
+            Lanes(std::array::from_fn(|lane| {
+                f64::from(sample(at, lane) * self.window[at])
+            }))
+        };
+        for (n, value) in signal.iter_mut().enumerate() {
+            let at = 2 * n;
+            *value = Complex {
+                re: if at < length {
+                    windowed(at)
+                } else {
+                    Lanes::ZERO
+                },
+                im: if at + 1 < length {
+                    windowed(at + 1)
+                } else {
+                    Lanes::ZERO
+                },
+            };
+        }
+    }
+
+    /// The rows of frames `lanes` from their magnitudes.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "compiled for the features of the caller"
+    )]
+    fn logarithms<const L: usize>(
+        &self,
+        magnitudes: &[Lanes<L>],
+        lanes: Range<usize>,
+        out: &mut [f32],
+    ) {
+        self.filters.apply(magnitudes, |band, mel: Lanes<L>| {
+            let mut logs = match self.floor {
+                Floor::Add(floor) => mel.0.map(|mel| ln(mel + floor)),
+                Floor::Max(floor) => mel.0.map(|mel| ln(mel.max(floor))),
             };
             if let Some(mean) = &self.mean {
-                value -= mean[i];
+                logs = logs.map(|value| value - mean[band]);
             }
             if let Some(stddev) = &self.stddev {
-                value /= stddev[i];
+                logs = logs.map(|value| value / stddev[band]);
             }
-            *out = value as f32;
-        }
+            for (value, frame) in logs.iter().zip(lanes.clone()) {
+                out[frame * self.mels + band] = *value as f32;
+            }
+        });
     }
 }
 
@@ -182,33 +220,13 @@ impl LogMel {
     clippy::inline_always,
     reason = "compiled for the features of the caller"
 )]
-fn magnitudes(spectrum: &[Complex<f64>], out: &mut [f64]) {
-    for (out, value) in out.iter_mut().zip(spectrum) {
-        let (re, im) = ((value.re as f32).abs(), (value.im as f32).abs());
-        let (large, small) = (re.max(im), re.min(im));
+fn magnitude<const L: usize>(value: Complex<L>) -> Lanes<L> {
+    Lanes(std::array::from_fn(|lane| {
+        let re = (value.re.0[lane] as f32).abs();
+        let im = (value.im.0[lane] as f32).abs();
+        let (large, small) = if re > im { (re, im) } else { (im, re) };
         // Equal parts take 1, so that two zeros don't divide.
         let q = if small < large { small / large } else { 1.0 };
-        *out = f64::from(large * q.mul_add(q, 1.0).sqrt());
-    }
-}
-
-/// Buffers of one frame.
-struct Work {
-    time: Vec<f64>,
-    spectrum: Vec<Complex<f64>>,
-    scratch: Vec<Complex<f64>>,
-    magnitudes: Vec<f64>,
-    mel: Vec<f64>,
-}
-
-impl Work {
-    fn new(mel: &LogMel) -> Self {
-        Self {
-            time: mel.fft.make_input_vec(),
-            spectrum: mel.fft.make_output_vec(),
-            scratch: mel.fft.make_scratch_vec(),
-            magnitudes: vec![0.0; mel.fft.len() / 2 + 1],
-            mel: vec![0.0; mel.mels],
-        }
-    }
+        f64::from(large * q.mul_add(q, 1.0).sqrt())
+    }))
 }

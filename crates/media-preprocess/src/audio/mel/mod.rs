@@ -1,7 +1,9 @@
 //! Log-mel spectrograms, with the rounding of the numpy code that they are compared to.
 
+mod fft;
 mod filters;
 mod frames;
+mod lanes;
 mod power;
 mod window;
 

@@ -7,6 +7,7 @@ use pulp::Arch;
 use realfft::{RealFftPlanner, RealToComplex};
 
 use super::filters::Filters;
+use super::lanes::Lanes;
 
 /// The dynamic range that is kept below a clip's loudest value, in powers of ten.
 const RANGE: f32 = 8.0;
@@ -60,7 +61,7 @@ impl LogPowerMel {
         let mut time = self.fft.make_input_vec();
         let mut spectrum = self.fft.make_output_vec();
         let mut scratch = self.fft.make_scratch_vec();
-        let mut power = vec![0.0; bins];
+        let mut power = vec![Lanes([0.0]); bins];
         let mut mel = vec![0.0; self.mels];
         let arch = Arch::new();
         let half = self.window.len() / 2;
@@ -82,9 +83,9 @@ impl LogPowerMel {
                     for (power, value) in power.iter_mut().zip(&spectrum) {
                         // Kept as complex64, squared in f64.
                         let (re, im) = (f64::from(value.re as f32), f64::from(value.im as f32));
-                        *power = re * re + im * im;
+                        power.0 = [re * re + im * im];
                     }
-                    self.filters.apply(&power, &mut mel);
+                    self.filters.apply(&power, |band, sum| mel[band] = sum.0[0]);
                 },
             );
             for (band, value) in mel.iter().enumerate() {

@@ -6,7 +6,13 @@ use super::design::{Design, Edge};
 use super::output_length;
 
 /// Sums run in this many lanes, added pairwise at the end: the same on every processor.
-const LANES: usize = 32;
+const LANES: usize = 16;
+
+/// Outputs of the same phase that are summed side by side, so that weights are loaded once.
+const GROUP: usize = 4;
+
+/// Input is taken up to this much before it is worked on.
+const BLOCK: usize = 1 << 14;
 
 /// A bank of more phases than this is interpolated.
 const MAX_PHASES: usize = 1024;
@@ -59,16 +65,14 @@ impl Bank {
         let mut weights = Vec::with_capacity(rows.clone().count() * taps);
         let mut sum = 0.0;
         for row in rows {
-            let phase = row as f64 / phases as f64;
-            for tap in 0..taps {
-                // Tap 0 is the sample `half - 1` before the output's position.
-                let time = tap as f64 - (half as f64 - 1.0) - phase;
-                let weight = design.response(time);
-                if (0..phases as i64).contains(&row) {
-                    sum += weight;
-                }
-                weights.push(weight);
+            // Tap 0 is the sample `half - 1` before the output's position.
+            let start = -(half as f64 - 1.0) - row as f64 / phases as f64;
+            let times: Vec<f64> = (0..taps).map(|tap| tap as f64 + start).collect();
+            let responses = design.responses(&times);
+            if (0..phases as i64).contains(&row) {
+                sum += responses.iter().sum::<f64>();
             }
+            weights.extend(responses);
         }
         // A constant stays what it is.
         let scale = phases as f64 / sum;
@@ -84,15 +88,15 @@ impl Bank {
         &self.weights[row * self.taps..][..self.taps]
     }
 
-    /// The output at `phase / up` after sample `half - 1` of `samples`.
+    /// The outputs at `phase / up` after sample `half - 1` of each of `samples`.
     #[inline(always)]
     #[allow(
         clippy::inline_always,
         reason = "compiled for the features of the caller"
     )]
-    fn output(&self, samples: &[f32], phase: u64, up: u64) -> f32 {
+    fn outputs<const G: usize>(&self, samples: [&[f32]; G], phase: u64, up: u64) -> [f32; G] {
         if !self.interpolated {
-            return dot(samples, self.row(phase as usize));
+            return dots(samples, self.row(phase as usize));
         }
         let position = phase as f64 * INTERPOLATED_PHASES as f64 / up as f64;
         let row = position as usize;
@@ -104,39 +108,46 @@ impl Bank {
             -(t + 1.0) * t * (t - 2.0) / 2.0,
             (t + 1.0) * t * (t - 1.0) / 6.0,
         ];
-        let sum: f64 = (0..4)
-            .map(|i| cubic[i] * f64::from(dot(samples, self.row(row + i))))
-            .sum();
-        sum as f32
+        let mut sums = [0.0; G];
+        for (i, factor) in cubic.into_iter().enumerate() {
+            let parts = dots(samples, self.row(row + i));
+            for (sum, part) in sums.iter_mut().zip(parts) {
+                *sum += factor * f64::from(part);
+            }
+        }
+        sums.map(|sum| sum as f32)
     }
 }
 
-/// The sum of products. Not fused, in a fixed order: the same bits on every processor.
+/// Sums of products with the same weights. Not fused, in a fixed order: the same bits on every
+/// processor, and however many there are.
 #[inline(always)]
 #[allow(
     clippy::inline_always,
     reason = "compiled for the features of the caller"
 )]
-fn dot(samples: &[f32], weights: &[f32]) -> f32 {
-    let mut lanes = [0.0_f32; LANES];
-    for (x, w) in samples
-        .as_chunks::<LANES>()
-        .0
-        .iter()
-        .zip(weights.as_chunks::<LANES>().0)
-    {
-        for lane in 0..LANES {
-            lanes[lane] += x[lane] * w[lane];
+fn dots<const G: usize>(samples: [&[f32]; G], weights: &[f32]) -> [f32; G] {
+    let weights = weights.as_chunks::<LANES>().0;
+    let samples = samples.map(|samples| &samples.as_chunks::<LANES>().0[..weights.len()]);
+    let mut lanes = [[0.0_f32; LANES]; G];
+    for (i, w) in weights.iter().enumerate() {
+        for (lanes, samples) in lanes.iter_mut().zip(&samples) {
+            let x = &samples[i];
+            for lane in 0..LANES {
+                lanes[lane] += x[lane] * w[lane];
+            }
         }
     }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
+    lanes.map(|mut lanes| {
+        let mut width = LANES / 2;
+        while width > 0 {
+            for lane in 0..width {
+                lanes[lane] += lanes[lane + width];
+            }
+            width /= 2;
         }
-        width /= 2;
-    }
-    lanes[0]
+        lanes[0]
+    })
 }
 
 impl Polyphase {
@@ -169,7 +180,9 @@ impl Polyphase {
         self.last = last;
         self.taken += input.len() as u64;
         self.history.extend_from_slice(input);
-        self.run(u64::MAX, out);
+        if self.history.len() >= BLOCK.max(2 * self.bank.taps) {
+            self.run(u64::MAX, out);
+        }
     }
 
     pub(crate) fn finish(&mut self, out: &mut Vec<f32>) {
@@ -186,21 +199,18 @@ impl Polyphase {
     /// Gives the outputs before `limit` for which there is all input, and forgets input that
     /// no later one needs.
     fn run(&mut self, limit: u64, out: &mut Vec<f32>) {
-        let taps = self.bank.taps as u64;
+        let taps = self.bank.taps;
         let arch = Arch::new();
         arch.dispatch(
             #[inline(always)]
             || {
-                while self.given < limit {
-                    // The history begins `half` before the clip, so the sample `half - 1` before
-                    // the position is one after that.
-                    let position = self.given * self.down;
-                    let first = position / self.up + 1 - self.start;
-                    if first + taps > self.history.len() as u64 {
-                        break;
-                    }
-                    let samples = &self.history[first as usize..][..self.bank.taps];
-                    out.push(self.bank.output(samples, position % self.up, self.up));
+                if !self.bank.interpolated {
+                    self.run_groups(limit, out);
+                }
+                while self.given < limit && self.first(self.given) + taps <= self.history.len() {
+                    let samples = &self.history[self.first(self.given)..][..taps];
+                    let phase = self.given * self.down % self.up;
+                    out.extend(self.bank.outputs([samples], phase, self.up));
                     self.given += 1;
                 }
             },
@@ -212,6 +222,48 @@ impl Polyphase {
         if forget as usize > self.history.len() / 2 {
             self.history.drain(..forget as usize);
             self.start += forget;
+        }
+    }
+}
+
+impl Polyphase {
+    /// The first sample of the history that an output needs. The history begins `half` before
+    /// the clip, so the sample `half - 1` before the output's position is one after that.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "compiled for the features of the caller"
+    )]
+    fn first(&self, output: u64) -> usize {
+        (output * self.down / self.up + 1 - self.start) as usize
+    }
+
+    /// Gives as many whole groups as there are: in each, every phase `GROUP` times.
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "compiled for the features of the caller"
+    )]
+    fn run_groups(&mut self, limit: u64, out: &mut Vec<f32>) {
+        let (taps, up, down) = (self.bank.taps, self.up as usize, self.down as usize);
+        loop {
+            let next = self.given + (GROUP * up) as u64;
+            if next > limit || self.first(next) + taps > self.history.len() {
+                break;
+            }
+            let base = out.len();
+            out.resize(base + GROUP * up, 0.0);
+            for i in 0..up {
+                let output = self.given + i as u64;
+                let first = self.first(output);
+                let samples = std::array::from_fn(|g| &self.history[first + g * down..][..taps]);
+                let phase = output * self.down % self.up;
+                let values = self.bank.outputs::<GROUP>(samples, phase, self.up);
+                for (g, value) in values.into_iter().enumerate() {
+                    out[base + g * up + i] = value;
+                }
+            }
+            self.given = next;
         }
     }
 }
