@@ -1,5 +1,6 @@
 //! The features of every family against transformers' extractors.
 #![cfg(feature = "audio")]
+#![allow(clippy::print_stdout, reason = "the figures of the README's table")]
 #![allow(clippy::unwrap_used, reason = "a panic is the report")]
 
 mod support;

@@ -54,13 +54,13 @@ impl RealFft {
     }
 
     /// Transforms what `signal` holds: sample `2 n` of every frame in the real part of entry `n`,
-    /// sample `2 n + 1` in the imaginary part. Calls `emit` with each bin, in some order.
+    /// sample `2 n + 1` in the imaginary part. `other` is as long, `bins` is the result.
     #[inline(always)]
     pub(super) fn run<const L: usize>(
         &self,
         signal: &mut Vec<Complex<L>>,
         other: &mut Vec<Complex<L>>,
-        mut emit: impl FnMut(usize, Complex<L>),
+        bins: &mut [Complex<L>],
     ) {
         let half = self.length / 2;
         let (mut n, mut stride) = (half, 1);
@@ -68,11 +68,13 @@ impl RealFft {
             let quarter = n / 4;
             let (from, to) = (&signal[..half], &mut other[..half]);
             for (p, &[w1, w2, w3]) in step.iter().enumerate() {
-                let inputs: [&[Complex<L>]; 4] =
-                    std::array::from_fn(|i| &from[stride * (p + i * quarter)..][..stride]);
+                let first = &from[stride * p..][..stride];
+                let second = &from[stride * (p + quarter)..][..stride];
+                let third = &from[stride * (p + 2 * quarter)..][..stride];
+                let fourth = &from[stride * (p + 3 * quarter)..][..stride];
                 let outputs = &mut to[stride * 4 * p..][..stride * 4];
                 for q in 0..stride {
-                    let [a, b, c, d] = inputs.map(|input| input[q]);
+                    let (a, b, c, d) = (first[q], second[q], third[q], fourth[q]);
                     let (sum, difference) = (a + c, a - c);
                     let (other_sum, turned) = (b + d, (b - d).quarter());
                     outputs[q] = sum + other_sum;
@@ -94,33 +96,29 @@ impl RealFft {
             }
             std::mem::swap(signal, other);
         }
-        self.tell_apart(&signal[..half], &mut emit);
+        self.tell_apart(&signal[..half], bins);
     }
 
     /// The spectrum of the real frames from that of the complex signal.
     #[inline(always)]
-    fn tell_apart<const L: usize>(
-        &self,
-        spectrum: &[Complex<L>],
-        emit: &mut impl FnMut(usize, Complex<L>),
-    ) {
+    fn tell_apart<const L: usize>(&self, spectrum: &[Complex<L>], bins: &mut [Complex<L>]) {
         let half = spectrum.len();
         let first = spectrum[0];
-        let real = |re| Complex {
-            re,
+        bins[0] = Complex {
+            re: first.re + first.im,
             im: Lanes::ZERO,
         };
-        emit(0, real(first.re + first.im));
-        emit(half, real(first.re - first.im));
+        bins[half] = Complex {
+            re: first.re - first.im,
+            im: Lanes::ZERO,
+        };
         for k in 1..=half / 2 {
             let (low, high) = (spectrum[k], spectrum[half - k].conjugate());
             let even = halved(low + high);
             // Times -i, then turned.
             let odd = halved(high - low).quarter().turned(self.split[k]);
-            emit(k, even + odd);
-            if k < half - k {
-                emit(half - k, (even - odd).conjugate());
-            }
+            bins[k] = even + odd;
+            bins[half - k] = (even - odd).conjugate();
         }
     }
 }
@@ -156,7 +154,7 @@ mod tests {
                 .collect();
             let mut got = vec![Complex::ZERO; plan.bins()];
             let mut other = signal.clone();
-            plan.run(&mut signal, &mut other, |bin, value| got[bin] = value);
+            plan.run(&mut signal, &mut other, &mut got);
             let reference = RealFftPlanner::<f64>::new().plan_fft_forward(length);
             for (lane, frame) in frames.iter().enumerate() {
                 let mut want = reference.make_output_vec();

@@ -1,4 +1,8 @@
 //! Triangular mel filters, kept sparse: a filter touches a few neighbouring bins.
+#![allow(
+    clippy::inline_always,
+    reason = "compiled for the features of the caller"
+)]
 
 use super::lanes::Lanes;
 
@@ -84,20 +88,11 @@ impl Filters {
         Self { rows, weights }
     }
 
-    /// Calls `emit` with each filter's sum over the spectrum, by increasing bin, one fused step a
-    /// bin.
+    /// Each filter's sum over the spectrum, by increasing bin, one fused step a bin.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
-    pub(super) fn apply<const L: usize>(
-        &self,
-        spectrum: &[Lanes<L>],
-        mut emit: impl FnMut(usize, Lanes<L>),
-    ) {
+    pub(super) fn apply<const L: usize>(&self, spectrum: &[Lanes<L>], sums: &mut [Lanes<L>]) {
         let mut start = 0;
-        for (band, &(first, end)) in self.rows.iter().enumerate() {
+        for (out, &(first, end)) in sums.iter_mut().zip(&self.rows) {
             let weights = &self.weights[start..end];
             start = end;
             let mut sum = Lanes::<L>::ZERO;
@@ -106,7 +101,7 @@ impl Filters {
                     sum.0[lane] = value.0[lane].mul_add(weight, sum.0[lane]);
                 }
             }
-            emit(band, sum);
+            *out = sum;
         }
     }
 }
@@ -145,8 +140,9 @@ mod tests {
         let filters = gemma4();
         assert_eq!(filters.weights.len(), 506);
         assert_eq!(filters.rows[0].1, 0);
-        let mut out = [1.0; 128];
-        filters.apply(&[Lanes([1.0]); 257], |band, sum| out[band] = sum.0[0]);
+        let mut sums = [Lanes([1.0]); 128];
+        filters.apply(&[Lanes([1.0]); 257], &mut sums);
+        let out = sums.map(|sum| sum.0[0]);
         assert!(out[0].abs() < f64::EPSILON);
         assert!(out[1..].iter().all(|&sum| sum > 0.0));
     }

@@ -1,8 +1,10 @@
 //! From samples to rows of log-mel values.
+#![allow(
+    clippy::inline_always,
+    reason = "compiled for the features of the caller"
+)]
 
-use std::ops::Range;
-
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 
 use super::fft::RealFft;
 use super::filters::Filters;
@@ -80,54 +82,48 @@ impl LogMel {
     /// filters and logarithm in f64; rounded to f32.
     pub(crate) fn rows(&self, samples: &[f32]) -> Vec<f32> {
         let mut out = vec![0.0; self.num_frames(samples.len()) * self.mels];
-        let arch = Arch::new();
-        #[cfg(target_arch = "x86_64")]
-        if matches!(arch, Arch::V4(_)) {
-            arch.dispatch(
-                #[inline(always)]
-                || self.batches::<8>(samples, &mut out),
-            );
-            return out;
-        }
-        arch.dispatch(
-            #[inline(always)]
-            || self.batches::<4>(samples, &mut out),
-        );
+        Arch::new().dispatch(Rows {
+            mel: self,
+            samples,
+            out: &mut out,
+        });
         out
     }
 
     /// `L` frames at a time. The last batch may hold some that don't exist: they repeat the last.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
     fn batches<const L: usize>(&self, samples: &[f32], out: &mut [f32]) {
         let count = self.num_frames(samples.len());
         let half = self.fft.len() / 2;
         let mut signal = vec![Complex::<L>::ZERO; half];
         let mut other = signal.clone();
+        let mut spectrum = vec![Complex::<L>::ZERO; self.fft.bins()];
         let mut magnitudes = vec![Lanes::<L>::ZERO; self.fft.bins()];
+        let mut bands = vec![Lanes::<L>::ZERO; self.mels];
         for first in (0..count).step_by(L) {
-            let frames: [&[f32]; L] = std::array::from_fn(|lane| {
-                let frame = (first + lane).min(count - 1);
-                &samples[frame * self.hop..][..=self.frame_length()]
-            });
+            let mut frames: [&[f32]; L] = [&[]; L];
+            for (lane, frame) in frames.iter_mut().enumerate() {
+                let index = (first + lane).min(count - 1);
+                *frame = &samples[index * self.hop..][..=self.frame_length()];
+            }
             self.load(&frames, &mut signal);
-            self.fft.run(&mut signal, &mut other, |bin, value| {
-                magnitudes[bin] = magnitude(value);
-            });
-            let lanes = first..(first + L).min(count);
-            self.logarithms(&magnitudes, lanes, out);
+            self.fft.run(&mut signal, &mut other, &mut spectrum);
+            for (magnitude, value) in magnitudes.iter_mut().zip(&spectrum) {
+                *magnitude = magnitude_of(value);
+            }
+            self.filters.apply(&magnitudes, &mut bands);
+            self.logarithms(&mut bands);
+            for frame in first..(first + L).min(count) {
+                let row = &mut out[frame * self.mels..][..self.mels];
+                for (to, band) in row.iter_mut().zip(&bands) {
+                    *to = band.0[frame - first] as f32;
+                }
+            }
         }
     }
 
     /// The windowed frames, padded with zeros to the transform's length.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
     fn load<const L: usize>(&self, frames: &[&[f32]; L], signal: &mut [Complex<L>]) {
         let length = self.frame_length();
         match self.preemphasis {
@@ -151,82 +147,86 @@ impl LogMel {
 
     /// Each sample of each frame, times the window.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
     fn fill<const L: usize>(
         &self,
         length: usize,
         signal: &mut [Complex<L>],
         sample: impl Fn(usize, usize) -> f32,
     ) {
-        let windowed = |at: usize| {
-            Lanes(std::array::from_fn(|lane| {
-                f64::from(sample(at, lane) * self.window[at])
-            }))
-        };
         for (n, value) in signal.iter_mut().enumerate() {
+            *value = Complex::ZERO;
             let at = 2 * n;
-            *value = Complex {
-                re: if at < length {
-                    windowed(at)
-                } else {
-                    Lanes::ZERO
-                },
-                im: if at + 1 < length {
-                    windowed(at + 1)
-                } else {
-                    Lanes::ZERO
-                },
-            };
+            if at < length {
+                for lane in 0..L {
+                    value.re.0[lane] = f64::from(sample(at, lane) * self.window[at]);
+                }
+            }
+            if at + 1 < length {
+                for lane in 0..L {
+                    value.im.0[lane] = f64::from(sample(at + 1, lane) * self.window[at + 1]);
+                }
+            }
         }
     }
 
-    /// The rows of frames `lanes` from their magnitudes.
+    /// The logarithms of the bands, normalised.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
-    fn logarithms<const L: usize>(
-        &self,
-        magnitudes: &[Lanes<L>],
-        lanes: Range<usize>,
-        out: &mut [f32],
-    ) {
-        self.filters.apply(magnitudes, |band, mel: Lanes<L>| {
-            let mut logs = match self.floor {
-                Floor::Add(floor) => mel.0.map(|mel| ln(mel + floor)),
-                Floor::Max(floor) => mel.0.map(|mel| ln(mel.max(floor))),
-            };
-            if let Some(mean) = &self.mean {
-                logs = logs.map(|value| value - mean[band]);
+    fn logarithms<const L: usize>(&self, bands: &mut [Lanes<L>]) {
+        let (add, least) = match self.floor {
+            Floor::Add(floor) => (floor, 0.0),
+            Floor::Max(floor) => (0.0, floor),
+        };
+        for band in bands.iter_mut() {
+            for value in &mut band.0 {
+                let mel = *value + add;
+                *value = ln(if mel > least { mel } else { least });
             }
-            if let Some(stddev) = &self.stddev {
-                logs = logs.map(|value| value / stddev[band]);
+        }
+        if let Some(mean) = &self.mean {
+            for (band, mean) in bands.iter_mut().zip(mean) {
+                band.0.iter_mut().for_each(|value| *value -= mean);
             }
-            for (value, frame) in logs.iter().zip(lanes.clone()) {
-                out[frame * self.mels + band] = *value as f32;
+        }
+        if let Some(stddev) = &self.stddev {
+            for (band, stddev) in bands.iter_mut().zip(stddev) {
+                band.0.iter_mut().for_each(|value| *value /= stddev);
             }
-        });
+        }
+    }
+}
+
+/// The work of [`LogMel::rows`], compiled for every kind of processor.
+struct Rows<'a> {
+    mel: &'a LogMel,
+    samples: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl WithSimd for Rows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        // As many frames as a vector of f64 has lanes, within reason.
+        match S::F64_LANES {
+            8.. => self.mel.batches::<8>(self.samples, self.out),
+            _ => self.mel.batches::<4>(self.samples, self.out),
+        }
     }
 }
 
 /// `numpy.abs` of complex64, in the form that numpy's kernels for processors with fused
 /// multiply-add take: the larger part times `sqrt(1 + q * q)`, with one rounding in the sum.
 #[inline(always)]
-#[allow(
-    clippy::inline_always,
-    reason = "compiled for the features of the caller"
-)]
-fn magnitude<const L: usize>(value: Complex<L>) -> Lanes<L> {
-    Lanes(std::array::from_fn(|lane| {
+fn magnitude_of<const L: usize>(value: &Complex<L>) -> Lanes<L> {
+    let mut magnitude = Lanes::ZERO;
+    for lane in 0..L {
         let re = (value.re.0[lane] as f32).abs();
         let im = (value.im.0[lane] as f32).abs();
         let (large, small) = if re > im { (re, im) } else { (im, re) };
         // Equal parts take 1, so that two zeros don't divide.
         let q = if small < large { small / large } else { 1.0 };
-        f64::from(large * q.mul_add(q, 1.0).sqrt())
-    }))
+        magnitude.0[lane] = f64::from(large * q.mul_add(q, 1.0).sqrt());
+    }
+    magnitude
 }

@@ -7,7 +7,6 @@
     reason = "compiled for the features of the caller"
 )]
 
-use std::array::from_fn;
 use std::ops::{Add, Mul, Sub};
 
 /// One number of each of `L` frames.
@@ -23,7 +22,11 @@ impl<const L: usize> Add for Lanes<L> {
 
     #[inline(always)]
     fn add(self, other: Self) -> Self {
-        Self(from_fn(|i| self.0[i] + other.0[i]))
+        let mut sum = self;
+        for (a, b) in sum.0.iter_mut().zip(&other.0) {
+            *a += b;
+        }
+        sum
     }
 }
 
@@ -32,7 +35,11 @@ impl<const L: usize> Sub for Lanes<L> {
 
     #[inline(always)]
     fn sub(self, other: Self) -> Self {
-        Self(from_fn(|i| self.0[i] - other.0[i]))
+        let mut difference = self;
+        for (a, b) in difference.0.iter_mut().zip(&other.0) {
+            *a -= b;
+        }
+        difference
     }
 }
 
@@ -41,7 +48,11 @@ impl<const L: usize> Mul<f64> for Lanes<L> {
 
     #[inline(always)]
     fn mul(self, factor: f64) -> Self {
-        Self(from_fn(|i| self.0[i] * factor))
+        let mut product = self;
+        for a in &mut product.0 {
+            *a *= factor;
+        }
+        product
     }
 }
 

@@ -1,14 +1,18 @@
 //! A polyphase filter bank that runs block by block.
+#![allow(
+    clippy::inline_always,
+    reason = "compiled for the features of the caller"
+)]
 
-use pulp::Arch;
+use pulp::{Arch, Scalar, Simd, WithSimd};
 
 use super::design::{Design, Edge};
 use super::output_length;
 
 /// Sums run in this many lanes, added pairwise at the end: the same on every processor.
-const LANES: usize = 16;
+const LANES: usize = 64;
 
-/// Outputs of the same phase that are summed side by side, so that weights are loaded once.
+/// Outputs of the same phase that are summed one after another, while its weights are at hand.
 const GROUP: usize = 4;
 
 /// Input is taken up to this much before it is worked on.
@@ -88,15 +92,11 @@ impl Bank {
         &self.weights[row * self.taps..][..self.taps]
     }
 
-    /// The outputs at `phase / up` after sample `half - 1` of each of `samples`.
+    /// The output at `phase / up` after sample `half - 1` of `samples`.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
-    fn outputs<const G: usize>(&self, samples: [&[f32]; G], phase: u64, up: u64) -> [f32; G] {
+    fn output<S: Simd>(&self, simd: S, samples: &[f32], phase: u64, up: u64) -> f32 {
         if !self.interpolated {
-            return dots(samples, self.row(phase as usize));
+            return dot(simd, samples, self.row(phase as usize));
         }
         let position = phase as f64 * INTERPOLATED_PHASES as f64 / up as f64;
         let row = position as usize;
@@ -108,46 +108,56 @@ impl Bank {
             -(t + 1.0) * t * (t - 2.0) / 2.0,
             (t + 1.0) * t * (t - 1.0) / 6.0,
         ];
-        let mut sums = [0.0; G];
+        let mut sum = 0.0;
         for (i, factor) in cubic.into_iter().enumerate() {
-            let parts = dots(samples, self.row(row + i));
-            for (sum, part) in sums.iter_mut().zip(parts) {
-                *sum += factor * f64::from(part);
-            }
+            sum += factor * f64::from(dot(simd, samples, self.row(row + i)));
         }
-        sums.map(|sum| sum as f32)
+        sum as f32
     }
 }
 
-/// Sums of products with the same weights. Not fused, in a fixed order: the same bits on every
-/// processor, and however many there are.
+/// The sum of products. Not fused, in a fixed order: the same bits on every processor.
 #[inline(always)]
-#[allow(
-    clippy::inline_always,
-    reason = "compiled for the features of the caller"
-)]
-fn dots<const G: usize>(samples: [&[f32]; G], weights: &[f32]) -> [f32; G] {
-    let weights = weights.as_chunks::<LANES>().0;
-    let samples = samples.map(|samples| &samples.as_chunks::<LANES>().0[..weights.len()]);
-    let mut lanes = [[0.0_f32; LANES]; G];
-    for (i, w) in weights.iter().enumerate() {
-        for (lanes, samples) in lanes.iter_mut().zip(&samples) {
-            let x = &samples[i];
-            for lane in 0..LANES {
-                lanes[lane] += x[lane] * w[lane];
-            }
+fn dot<S: Simd>(simd: S, samples: &[f32], weights: &[f32]) -> f32 {
+    let sums: [f32; 16] = match S::F32_LANES {
+        16 => accumulate::<S, 4, 1>(simd, samples, weights),
+        8 => accumulate::<S, 8, 2>(simd, samples, weights),
+        4 => accumulate::<S, 16, 4>(simd, samples, weights),
+        _ => accumulate::<Scalar, LANES, 16>(Scalar, samples, weights),
+    };
+    let mut eight = [0.0; 8];
+    for lane in 0..8 {
+        eight[lane] = sums[lane] + sums[lane + 8];
+    }
+    let [a, b, c, d, e, f, g, h] = eight;
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+/// Adds up the products in `VECTORS` vectors, which are `LANES` lanes; then those in pairs, until
+/// `LEFT` vectors, 16 lanes, are left.
+#[inline(always)]
+fn accumulate<S: Simd, const VECTORS: usize, const LEFT: usize>(
+    simd: S,
+    samples: &[f32],
+    weights: &[f32],
+) -> [f32; 16] {
+    let (samples, weights) = (S::as_simd_f32s(samples).0, S::as_simd_f32s(weights).0);
+    let samples = samples.as_chunks::<VECTORS>().0;
+    let mut sums = [simd.splat_f32s(0.0); VECTORS];
+    for (x, w) in samples.iter().zip(weights.as_chunks::<VECTORS>().0) {
+        for i in 0..VECTORS {
+            sums[i] = simd.add_f32s(sums[i], simd.mul_f32s(x[i], w[i]));
         }
     }
-    lanes.map(|mut lanes| {
-        let mut width = LANES / 2;
-        while width > 0 {
-            for lane in 0..width {
-                lanes[lane] += lanes[lane + width];
-            }
-            width /= 2;
-        }
-        lanes[0]
-    })
+    let mut left = [simd.splat_f32s(0.0); LEFT];
+    for i in 0..LEFT {
+        let low = simd.add_f32s(sums[i], sums[i + 2 * LEFT]);
+        let high = simd.add_f32s(sums[i + LEFT], sums[i + 3 * LEFT]);
+        left[i] = simd.add_f32s(low, high);
+    }
+    let mut lanes = [0.0; 16];
+    lanes.copy_from_slice(bytemuck::cast_slice(&left));
+    lanes
 }
 
 impl Polyphase {
@@ -199,22 +209,11 @@ impl Polyphase {
     /// Gives the outputs before `limit` for which there is all input, and forgets input that
     /// no later one needs.
     fn run(&mut self, limit: u64, out: &mut Vec<f32>) {
-        let taps = self.bank.taps;
-        let arch = Arch::new();
-        arch.dispatch(
-            #[inline(always)]
-            || {
-                if !self.bank.interpolated {
-                    self.run_groups(limit, out);
-                }
-                while self.given < limit && self.first(self.given) + taps <= self.history.len() {
-                    let samples = &self.history[self.first(self.given)..][..taps];
-                    let phase = self.given * self.down % self.up;
-                    out.extend(self.bank.outputs([samples], phase, self.up));
-                    self.given += 1;
-                }
-            },
-        );
+        Arch::new().dispatch(Run {
+            polyphase: self,
+            limit,
+            out,
+        });
         let needed = self.given * self.down / self.up + 1;
         let forget = needed
             .saturating_sub(self.start)
@@ -226,25 +225,48 @@ impl Polyphase {
     }
 }
 
+/// The sums of [`Polyphase::run`], compiled for every kind of processor.
+struct Run<'a> {
+    polyphase: &'a mut Polyphase,
+    limit: u64,
+    out: &'a mut Vec<f32>,
+}
+
+impl WithSimd for Run<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        if !self.polyphase.bank.interpolated {
+            self.polyphase.run_groups(simd, self.limit, self.out);
+        }
+        self.polyphase.run_singly(simd, self.limit, self.out);
+    }
+}
+
 impl Polyphase {
+    /// Gives outputs one by one.
+    #[inline(always)]
+    fn run_singly<S: Simd>(&mut self, simd: S, limit: u64, out: &mut Vec<f32>) {
+        let taps = self.bank.taps;
+        while self.given < limit && self.first(self.given) + taps <= self.history.len() {
+            let samples = &self.history[self.first(self.given)..][..taps];
+            let phase = self.given * self.down % self.up;
+            out.push(self.bank.output(simd, samples, phase, self.up));
+            self.given += 1;
+        }
+    }
+
     /// The first sample of the history that an output needs. The history begins `half` before
     /// the clip, so the sample `half - 1` before the output's position is one after that.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
     fn first(&self, output: u64) -> usize {
         (output * self.down / self.up + 1 - self.start) as usize
     }
 
     /// Gives as many whole groups as there are: in each, every phase `GROUP` times.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
-    fn run_groups(&mut self, limit: u64, out: &mut Vec<f32>) {
+    fn run_groups<S: Simd>(&mut self, simd: S, limit: u64, out: &mut Vec<f32>) {
         let (taps, up, down) = (self.bank.taps, self.up as usize, self.down as usize);
         loop {
             let next = self.given + (GROUP * up) as u64;
@@ -256,11 +278,10 @@ impl Polyphase {
             for i in 0..up {
                 let output = self.given + i as u64;
                 let first = self.first(output);
-                let samples = std::array::from_fn(|g| &self.history[first + g * down..][..taps]);
-                let phase = output * self.down % self.up;
-                let values = self.bank.outputs::<GROUP>(samples, phase, self.up);
-                for (g, value) in values.into_iter().enumerate() {
-                    out[base + g * up + i] = value;
+                let weights = self.bank.row((output * self.down % self.up) as usize);
+                for g in 0..GROUP {
+                    let samples = &self.history[first + g * down..][..taps];
+                    out[base + g * up + i] = dot(simd, samples, weights);
                 }
             }
             self.given = next;
