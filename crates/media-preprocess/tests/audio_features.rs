@@ -88,3 +88,25 @@ fn lengths_of_masks() {
         assert_eq!(got.soft_tokens, tokens);
     }
 }
+
+/// Two clips at once, the shorter one first: what transformers pads is zero, of either sign.
+#[test]
+fn clips_of_a_batch_are_padded() {
+    let golden = golden("audio/features.json");
+    let processor = Gemma4AudioProcessor::default();
+    let clips =
+        ["tiny_641.wav", "silence16k.wav"].map(|name| processor.prepare(&clip(name)).unwrap());
+    let rows = clips.iter().map(|clip| clip.rows).max().unwrap();
+    for (clip, expected) in clips.iter().zip(golden["batch"].as_array().unwrap()) {
+        let (features, mask) = clip.padded(rows);
+        assert_eq!(json!([mask.len(), clip.dim]), expected["shape"]);
+        assert_eq!(
+            mask.iter().filter(|&&valid| valid).count(),
+            expected["valid"]
+        );
+        let values = expected["values"].as_array().unwrap();
+        for (got, want) in features.iter().step_by(97).zip(values) {
+            assert!((got - want.as_f64().unwrap() as f32).abs() <= 1e-6);
+        }
+    }
+}
