@@ -6,7 +6,7 @@
 
 use std::f64::consts::TAU;
 
-use super::lanes::{Complex, Lanes};
+use super::lanes::Complex;
 
 /// A plan for frames of a length that is a power of two, from 4 on.
 ///
@@ -54,13 +54,15 @@ impl RealFft {
     }
 
     /// Transforms what `signal` holds: sample `2 n` of every frame in the real part of entry `n`,
-    /// sample `2 n + 1` in the imaginary part. `other` is as long, `bins` is the result.
+    /// sample `2 n + 1` in the imaginary part. `other` is as long; `re` and `im`
+    /// get the result, by bin.
     #[inline(always)]
     pub(super) fn run<const L: usize>(
         &self,
         signal: &mut Vec<Complex<L>>,
         other: &mut Vec<Complex<L>>,
-        bins: &mut [Complex<L>],
+        re: &mut [[f64; L]],
+        im: &mut [[f64; L]],
     ) {
         let half = self.length / 2;
         let (mut n, mut stride) = (half, 1);
@@ -96,29 +98,30 @@ impl RealFft {
             }
             std::mem::swap(signal, other);
         }
-        self.tell_apart(&signal[..half], bins);
+        self.tell_apart(&signal[..half], re, im);
     }
 
     /// The spectrum of the real frames from that of the complex signal.
     #[inline(always)]
-    fn tell_apart<const L: usize>(&self, spectrum: &[Complex<L>], bins: &mut [Complex<L>]) {
+    fn tell_apart<const L: usize>(
+        &self,
+        spectrum: &[Complex<L>],
+        re: &mut [[f64; L]],
+        im: &mut [[f64; L]],
+    ) {
         let half = spectrum.len();
         let first = spectrum[0];
-        bins[0] = Complex {
-            re: first.re + first.im,
-            im: Lanes::ZERO,
-        };
-        bins[half] = Complex {
-            re: first.re - first.im,
-            im: Lanes::ZERO,
-        };
+        re[0] = (first.re + first.im).0;
+        re[half] = (first.re - first.im).0;
+        (im[0], im[half]) = ([0.0; L], [0.0; L]);
         for k in 1..=half / 2 {
             let (low, high) = (spectrum[k], spectrum[half - k].conjugate());
             let even = halved(low + high);
             // Times -i, then turned.
             let odd = halved(high - low).quarter().turned(self.split[k]);
-            bins[k] = even + odd;
-            bins[half - k] = (even - odd).conjugate();
+            let (here, there) = (even + odd, (even - odd).conjugate());
+            (re[k], im[k]) = (here.re.0, here.im.0);
+            (re[half - k], im[half - k]) = (there.re.0, there.im.0);
         }
     }
 }
@@ -135,6 +138,7 @@ fn halved<const L: usize>(value: Complex<L>) -> Complex<L> {
 mod tests {
     use realfft::RealFftPlanner;
 
+    use super::super::lanes::Lanes;
     use super::*;
 
     #[test]
@@ -152,16 +156,16 @@ mod tests {
                     im: Lanes([frames[0][2 * n + 1], frames[1][2 * n + 1]]),
                 })
                 .collect();
-            let mut got = vec![Complex::ZERO; plan.bins()];
+            let mut re = vec![[0.0; 2]; plan.bins()];
+            let mut im = re.clone();
             let mut other = signal.clone();
-            plan.run(&mut signal, &mut other, &mut got);
+            plan.run(&mut signal, &mut other, &mut re, &mut im);
             let reference = RealFftPlanner::<f64>::new().plan_fft_forward(length);
             for (lane, frame) in frames.iter().enumerate() {
                 let mut want = reference.make_output_vec();
                 reference.process(&mut frame.clone(), &mut want).unwrap();
                 for (bin, want) in want.iter().enumerate() {
-                    let (re, im) = (got[bin].re.0[lane], got[bin].im.0[lane]);
-                    let error = (re - want.re).hypot(im - want.im);
+                    let error = (re[bin][lane] - want.re).hypot(im[bin][lane] - want.im);
                     assert!(error < 1e-11, "{length}, bin {bin}: {error}");
                 }
             }

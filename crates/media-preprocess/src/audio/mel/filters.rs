@@ -4,8 +4,6 @@
     reason = "compiled for the features of the caller"
 )]
 
-use super::lanes::Lanes;
-
 /// How hertz become mels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scale {
@@ -90,15 +88,15 @@ impl Filters {
 
     /// Each filter's sum over the spectrum, by increasing bin, one fused step a bin.
     #[inline(always)]
-    pub(super) fn apply<const L: usize>(&self, spectrum: &[Lanes<L>], sums: &mut [Lanes<L>]) {
+    pub(super) fn apply<const L: usize>(&self, spectrum: &[[f64; L]], sums: &mut [[f64; L]]) {
         let mut start = 0;
         for (out, &(first, end)) in sums.iter_mut().zip(&self.rows) {
             let weights = &self.weights[start..end];
             start = end;
-            let mut sum = Lanes::<L>::ZERO;
+            let mut sum = [0.0; L];
             for (&weight, value) in weights.iter().zip(&spectrum[first..]) {
                 for lane in 0..L {
-                    sum.0[lane] = value.0[lane].mul_add(weight, sum.0[lane]);
+                    sum[lane] = value[lane].mul_add(weight, sum[lane]);
                 }
             }
             *out = sum;
@@ -140,9 +138,9 @@ mod tests {
         let filters = gemma4();
         assert_eq!(filters.weights.len(), 506);
         assert_eq!(filters.rows[0].1, 0);
-        let mut sums = [Lanes([1.0]); 128];
-        filters.apply(&[Lanes([1.0]); 257], &mut sums);
-        let out = sums.map(|sum| sum.0[0]);
+        let mut sums = [[1.0]; 128];
+        filters.apply(&[[1.0]; 257], &mut sums);
+        let out = sums.map(|[sum]| sum);
         assert!(out[0].abs() < f64::EPSILON);
         assert!(out[1..].iter().all(|&sum| sum > 0.0));
     }

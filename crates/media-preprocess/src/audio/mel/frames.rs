@@ -8,7 +8,7 @@ use pulp::{Arch, Simd, WithSimd};
 
 use super::fft::RealFft;
 use super::filters::Filters;
-use super::lanes::{Complex, Lanes, ln};
+use super::lanes::{Complex, ln};
 
 /// Pre-emphasis inside each frame, which has one sample more than the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,6 +25,41 @@ pub(crate) enum Floor {
     Add(f64),
     /// `ln(max(mel, floor))`.
     Max(f64),
+}
+
+/// Samples between zeros, which are not stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Signal<'a> {
+    pub(crate) samples: &'a [f32],
+    /// A factor of every sample.
+    pub(crate) scale: f32,
+    /// Zeros before the samples.
+    pub(crate) before: usize,
+    /// The length with all zeros.
+    pub(crate) length: usize,
+}
+
+impl<'a> Signal<'a> {
+    /// `length` samples from `start` on: those themselves, or a copy in `edge` where some of them
+    /// are zeros.
+    fn frame<'e>(&self, start: usize, length: usize, edge: &'e mut Vec<f32>) -> &'e [f32]
+    where
+        'a: 'e,
+    {
+        let inside = start.checked_sub(self.before);
+        if let Some(frame) = inside.and_then(|at| self.samples.get(at..at + length)) {
+            return frame;
+        }
+        edge.clear();
+        edge.extend((start..start + length).map(|position| {
+            let inside = position.checked_sub(self.before);
+            inside
+                .and_then(|at| self.samples.get(at))
+                .copied()
+                .unwrap_or(0.0)
+        }));
+        edge
+    }
 }
 
 /// A log-mel front end: windowed frames, magnitudes, mel filters, natural logarithm.
@@ -75,16 +110,16 @@ impl LogMel {
             .map_or(0, |rest| rest / self.hop + 1)
     }
 
-    /// The rows of `samples`, `[num_frames, mels]`.
+    /// The rows of a signal, `[num_frames, mels]`.
     ///
     /// As numpy computes them: windowed in f32; a transform in f64 whose result is rounded to
     /// complex f32, which is what `numpy.fft.rfft` gives for f32 input; magnitudes in f32;
     /// filters and logarithm in f64; rounded to f32.
-    pub(crate) fn rows(&self, samples: &[f32]) -> Vec<f32> {
-        let mut out = vec![0.0; self.num_frames(samples.len()) * self.mels];
+    pub(crate) fn rows(&self, signal: &Signal<'_>) -> Vec<f32> {
+        let mut out = vec![0.0; self.num_frames(signal.length) * self.mels];
         Arch::new().dispatch(Rows {
             mel: self,
-            samples,
+            signal,
             out: &mut out,
         });
         out
@@ -92,31 +127,35 @@ impl LogMel {
 
     /// `L` frames at a time. The last batch may hold some that don't exist: they repeat the last.
     #[inline(always)]
-    fn batches<const L: usize>(&self, samples: &[f32], out: &mut [f32]) {
-        let count = self.num_frames(samples.len());
+    fn batches<const L: usize>(&self, source: &Signal<'_>, out: &mut [f32]) {
+        let count = self.num_frames(source.length);
         let half = self.fft.len() / 2;
         let mut signal = vec![Complex::<L>::ZERO; half];
         let mut other = signal.clone();
-        let mut spectrum = vec![Complex::<L>::ZERO; self.fft.bins()];
-        let mut magnitudes = vec![Lanes::<L>::ZERO; self.fft.bins()];
-        let mut bands = vec![Lanes::<L>::ZERO; self.mels];
+        let mut re = vec![[0.0; L]; self.fft.bins()];
+        let mut im = re.clone();
+        let mut magnitudes = re.clone();
+        let mut bands = vec![[0.0; L]; self.mels];
+        let mut edges = vec![Vec::new(); L];
         for first in (0..count).step_by(L) {
             let mut frames: [&[f32]; L] = [&[]; L];
-            for (lane, frame) in frames.iter_mut().enumerate() {
+            for ((lane, frame), edge) in frames.iter_mut().enumerate().zip(&mut edges) {
                 let index = (first + lane).min(count - 1);
-                *frame = &samples[index * self.hop..][..=self.frame_length()];
+                *frame = source.frame(index * self.hop, self.frame_length() + 1, edge);
             }
-            self.load(&frames, &mut signal);
-            self.fft.run(&mut signal, &mut other, &mut spectrum);
-            for (magnitude, value) in magnitudes.iter_mut().zip(&spectrum) {
-                *magnitude = magnitude_of(value);
-            }
+            self.load(&frames, source.scale, &mut signal);
+            self.fft.run(&mut signal, &mut other, &mut re, &mut im);
+            magnitudes_of(
+                re.as_flattened(),
+                im.as_flattened(),
+                magnitudes.as_flattened_mut(),
+            );
             self.filters.apply(&magnitudes, &mut bands);
             self.logarithms(&mut bands);
             for frame in first..(first + L).min(count) {
                 let row = &mut out[frame * self.mels..][..self.mels];
                 for (to, band) in row.iter_mut().zip(&bands) {
-                    *to = band.0[frame - first] as f32;
+                    *to = band[frame - first] as f32;
                 }
             }
         }
@@ -124,10 +163,10 @@ impl LogMel {
 
     /// The windowed frames, padded with zeros to the transform's length.
     #[inline(always)]
-    fn load<const L: usize>(&self, frames: &[&[f32]; L], signal: &mut [Complex<L>]) {
+    fn load<const L: usize>(&self, frames: &[&[f32]; L], scale: f32, signal: &mut [Complex<L>]) {
         let length = self.frame_length();
         match self.preemphasis {
-            None => self.fill(length, signal, |at, lane| frames[lane][at]),
+            None => self.fill(length, signal, |at, lane| frames[lane][at] * scale),
             Some(Preemphasis { coefficient, htk }) => {
                 let c = coefficient as f32;
                 let first = (1.0 - coefficient) as f32;
@@ -137,8 +176,8 @@ impl LogMel {
                 self.fill(length, signal, |at, lane| {
                     let frame = frames[lane];
                     match (at + skip).checked_sub(1) {
-                        Some(before) => frame[at + skip] - c * frame[before],
-                        None => frame[0] * first,
+                        Some(before) => frame[at + skip] * scale - c * (frame[before] * scale),
+                        None => frame[0] * scale * first,
                     }
                 });
             }
@@ -171,25 +210,23 @@ impl LogMel {
 
     /// The logarithms of the bands, normalised.
     #[inline(always)]
-    fn logarithms<const L: usize>(&self, bands: &mut [Lanes<L>]) {
+    fn logarithms<const L: usize>(&self, bands: &mut [[f64; L]]) {
         let (add, least) = match self.floor {
             Floor::Add(floor) => (floor, 0.0),
             Floor::Max(floor) => (0.0, floor),
         };
-        for band in bands.iter_mut() {
-            for value in &mut band.0 {
-                let mel = *value + add;
-                *value = ln(if mel > least { mel } else { least });
-            }
+        for value in bands.as_flattened_mut() {
+            let mel = *value + add;
+            *value = ln(if mel > least { mel } else { least });
         }
         if let Some(mean) = &self.mean {
             for (band, mean) in bands.iter_mut().zip(mean) {
-                band.0.iter_mut().for_each(|value| *value -= mean);
+                band.iter_mut().for_each(|value| *value -= mean);
             }
         }
         if let Some(stddev) = &self.stddev {
             for (band, stddev) in bands.iter_mut().zip(stddev) {
-                band.0.iter_mut().for_each(|value| *value /= stddev);
+                band.iter_mut().for_each(|value| *value /= stddev);
             }
         }
     }
@@ -198,7 +235,7 @@ impl LogMel {
 /// The work of [`LogMel::rows`], compiled for every kind of processor.
 struct Rows<'a> {
     mel: &'a LogMel,
-    samples: &'a [f32],
+    signal: &'a Signal<'a>,
     out: &'a mut [f32],
 }
 
@@ -209,8 +246,8 @@ impl WithSimd for Rows<'_> {
     fn with_simd<S: Simd>(self, _: S) {
         // As many frames as a vector of f64 has lanes, within reason.
         match S::F64_LANES {
-            8.. => self.mel.batches::<8>(self.samples, self.out),
-            _ => self.mel.batches::<4>(self.samples, self.out),
+            8.. => self.mel.batches::<8>(self.signal, self.out),
+            _ => self.mel.batches::<4>(self.signal, self.out),
         }
     }
 }
@@ -218,15 +255,12 @@ impl WithSimd for Rows<'_> {
 /// `numpy.abs` of complex64, in the form that numpy's kernels for processors with fused
 /// multiply-add take: the larger part times `sqrt(1 + q * q)`, with one rounding in the sum.
 #[inline(always)]
-fn magnitude_of<const L: usize>(value: &Complex<L>) -> Lanes<L> {
-    let mut magnitude = Lanes::ZERO;
-    for lane in 0..L {
-        let re = (value.re.0[lane] as f32).abs();
-        let im = (value.im.0[lane] as f32).abs();
+fn magnitudes_of(re: &[f64], im: &[f64], out: &mut [f64]) {
+    for ((out, &re), &im) in out.iter_mut().zip(re).zip(im) {
+        let (re, im) = ((re as f32).abs(), (im as f32).abs());
         let (large, small) = if re > im { (re, im) } else { (im, re) };
         // Equal parts take 1, so that two zeros don't divide.
         let q = if small < large { small / large } else { 1.0 };
-        magnitude.0[lane] = f64::from(large * q.mul_add(q, 1.0).sqrt());
+        *out = f64::from(large * q.mul_add(q, 1.0).sqrt());
     }
-    magnitude
 }

@@ -11,7 +11,6 @@ use pulp::{Arch, Simd, WithSimd};
 use realfft::{RealFftPlanner, RealToComplex};
 
 use super::filters::Filters;
-use super::lanes::Lanes;
 
 /// The dynamic range that is kept below a clip's loudest value, in powers of ten.
 const RANGE: f32 = 8.0;
@@ -65,8 +64,8 @@ impl LogPowerMel {
         let mut time = self.fft.make_input_vec();
         let mut spectrum = self.fft.make_output_vec();
         let mut scratch = self.fft.make_scratch_vec();
-        let mut power = vec![Lanes([0.0]); bins];
-        let mut mel = vec![Lanes([0.0]); self.mels];
+        let mut power = vec![[0.0]; bins];
+        let mut mel = vec![[0.0]; self.mels];
         let half = self.window.len() / 2;
         let padded: Vec<f32> = (0..length + 2 * half)
             .map(|position| {
@@ -88,7 +87,7 @@ impl LogPowerMel {
             for (power, value) in power.iter_mut().zip(&spectrum) {
                 // Kept as complex64, squared in f64.
                 let (re, im) = (f64::from(value.re as f32), f64::from(value.im as f32));
-                power.0 = [re * re + im * im];
+                *power = [re * re + im * im];
             }
             Arch::new().dispatch(Bands {
                 filters: &self.filters,
@@ -96,7 +95,7 @@ impl LogPowerMel {
                 mel: &mut mel,
             });
             for (band, value) in mel.iter().enumerate() {
-                out[band * frames + frame] = value.0[0].max(FLOOR).log10() as f32;
+                out[band * frames + frame] = value[0].max(FLOOR).log10() as f32;
             }
         }
         let loudest = out
@@ -112,8 +111,8 @@ impl LogPowerMel {
 /// The filters, compiled for every kind of processor: their sums are fused.
 struct Bands<'a> {
     filters: &'a Filters,
-    power: &'a [Lanes<1>],
-    mel: &'a mut [Lanes<1>],
+    power: &'a [[f64; 1]],
+    mel: &'a mut [[f64; 1]],
 }
 
 impl WithSimd for Bands<'_> {
