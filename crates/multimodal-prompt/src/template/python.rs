@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind};
 
 use super::repr::{Bounds, as_float, float_text};
@@ -13,6 +13,11 @@ use super::{methods, namespace, repr, time};
 
 /// Makes `environment` behave as Jinja2 in transformers does.
 pub(super) fn install(environment: &mut Environment<'static>) {
+    // Jinja2's `cycler`, `joiner`, `truncate` and the like; ours stand above.
+    minijinja_contrib::add_to_environment(environment);
+    environment.add_function("cycler", |items: Rest<Value>| {
+        minijinja_contrib::globals::cycler(items.0)
+    });
     namespace::install(environment);
     environment.set_unknown_method_callback(methods::call);
     environment.set_formatter(|output, state, value| match repr::text(value)? {
