@@ -12,7 +12,7 @@ mod norm;
 mod rope;
 mod scalar;
 
-pub(crate) use activation::{gelu, gelu_tanh, glu, silu};
+pub(crate) use activation::{gelu, gelu_tanh, gelu_tanh_as_defined, glu, silu};
 pub(crate) use biased_linear::BiasedLinear;
 pub(crate) use gated_delta::{DeltaInputs, gated_delta};
 pub(crate) use layer_norm::LayerNorm;

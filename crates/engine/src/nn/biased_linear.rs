@@ -23,11 +23,6 @@ impl BiasedLinear {
         })
     }
 
-    /// With a matrix of another origin.
-    pub(crate) fn new(matrix: Matrix, bias: Array) -> Self {
-        Self { matrix, bias }
-    }
-
     /// `[..., in]` to `[..., out]`.
     pub(crate) fn forward(&self, x: &Array) -> Result<Array> {
         match &self.matrix {
