@@ -1,13 +1,16 @@
 //! Keys and values of the tokens so far.
 
+mod quantization;
+mod rows;
 mod state;
 
 use mlx_rs::Array;
-use mlx_rs::ops::concatenate;
-use mlx_rs::ops::indexing::{TryIndexMutOp, TryIndexOp};
+use mlx_sys_ext::Quantization;
 
+pub use self::quantization::KvQuantization;
+pub(crate) use self::rows::{KeysValues, Stored};
+pub(crate) use self::state::{Snapshot, State, StateCache};
 use crate::Result;
-pub(crate) use state::{Snapshot, State, StateCache};
 
 /// Rows that a buffer grows by, as mlx-lm has it.
 const STEP: i32 = 256;
@@ -32,6 +35,7 @@ impl Cache {
                 window,
                 offset: 0,
                 rows: None,
+                quantization: None,
             })
             .collect();
         Self {
@@ -57,8 +61,22 @@ impl Cache {
         self.layers
             .iter()
             .filter_map(|layer| layer.rows.as_ref())
-            .flat_map(|rows| [&rows.keys, &rows.values])
+            .flat_map(|rows| rows.keys.arrays().chain(rows.values.arrays()))
             .chain(self.states.iter().flat_map(StateCache::arrays))
+    }
+
+    /// Quantises the rows of layers that are to be, once there are as many tokens as `kv` asks
+    /// for.
+    pub(crate) fn quantize_when_due(&mut self, kv: &KvQuantization) -> Result<()> {
+        if self.offset() < kv.start_position() {
+            return Ok(());
+        }
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            if let (None, Some(quantization)) = (layer.quantization, kv.of_layer(index)?) {
+                layer.quantize(quantization)?;
+            }
+        }
+        Ok(())
     }
 
     /// What is added to a later token's index to get its position.
@@ -87,13 +105,15 @@ pub(crate) struct LayerCache {
     /// Tokens ever fed: the position of the next one.
     offset: i32,
     rows: Option<Rows>,
+    /// How the rows are quantised, if they are.
+    quantization: Option<Quantization>,
 }
 
-/// Buffers `[batch, heads, capacity, D]`, of which the rows `start..end` are in use.
+/// Buffers of `capacity` rows, of which those at `start..end` are in use.
 #[derive(Debug)]
 struct Rows {
-    keys: Array,
-    values: Array,
+    keys: Stored,
+    values: Stored,
     start: i32,
     end: i32,
 }
@@ -117,26 +137,41 @@ impl LayerCache {
 
     /// Appends the rows of new tokens, `[batch, heads, count, D]`, and gives all that these
     /// tokens may see: the new rows and, with a window of W, the last W - 1 before them.
-    pub(crate) fn update(&mut self, keys: &Array, values: &Array) -> Result<(Array, Array)> {
+    pub(crate) fn update(&mut self, keys: &Array, values: &Array) -> Result<KeysValues> {
         let count = keys.dim(2);
         let kept = self.kept();
+        let keys = Stored::of(keys, self.quantization)?;
+        let values = Stored::of(values, self.quantization)?;
         let mut rows = match self.rows.take() {
-            Some(rows) if rows.end + count <= rows.keys.dim(2) => rows,
-            other => Self::grown(other, kept, count, (keys, values))?,
+            Some(rows) if rows.end + count <= rows.keys.count() => rows,
+            other => Self::grown(other, kept, count, (&keys, &values))?,
         };
-        let (from, to) = (rows.end, rows.end + count);
-        rows.keys.try_index_mut((.., .., from..to, ..), keys)?;
-        rows.values.try_index_mut((.., .., from..to, ..), values)?;
+        let from = rows.end;
+        rows.keys.write(from, &keys)?;
+        rows.values.write(from, &values)?;
         rows.start = from - kept;
-        rows.end = to;
-        let visible = (.., .., rows.start..to, ..);
-        let seen = (
-            rows.keys.try_index(visible.clone())?,
-            rows.values.try_index(visible)?,
-        );
+        rows.end = from + count;
+        let seen = KeysValues {
+            keys: rows.keys.slice(rows.start, rows.end)?,
+            values: rows.values.slice(rows.start, rows.end)?,
+            quantization: self.quantization,
+        };
         self.rows = Some(rows);
         self.offset += count;
         Ok(seen)
+    }
+
+    /// Quantises the rows so far, and those to come.
+    fn quantize(&mut self, quantization: Quantization) -> Result<()> {
+        if let Some(rows) = self.rows.take() {
+            self.rows = Some(Rows {
+                keys: rows.keys.into_form(quantization)?,
+                values: rows.values.into_form(quantization)?,
+                ..rows
+            });
+        }
+        self.quantization = Some(quantization);
+        Ok(())
     }
 
     /// Whether no row that an earlier token would see is gone.
@@ -160,17 +195,12 @@ impl LayerCache {
     }
 
     /// Buffers with the last `kept` rows at their start and room for `count` more.
-    fn grown(old: Option<Rows>, kept: i32, count: i32, like: (&Array, &Array)) -> Result<Rows> {
+    fn grown(old: Option<Rows>, kept: i32, count: i32, like: (&Stored, &Stored)) -> Result<Rows> {
         let room = (count + STEP - 1) / STEP * STEP;
-        let buffer = |old: Option<(&Array, i32)>, like: &Array| -> Result<Array> {
-            let mut shape = like.shape().to_vec();
-            shape[2] = room;
-            let empty = mlx_rs::ops::zeros_dtype(&shape, like.dtype())?;
+        let buffer = |old: Option<(&Stored, i32)>, like: &Stored| -> Result<Stored> {
+            let empty = like.zeros(room)?;
             match old {
-                Some((rows, end)) if kept > 0 => {
-                    let tail = rows.try_index((.., .., end - kept..end, ..))?;
-                    Ok(concatenate(&[tail, empty], 2)?)
-                }
+                Some((rows, end)) if kept > 0 => rows.slice(end - kept, end)?.then(&empty),
                 _ => Ok(empty),
             }
         };
@@ -203,8 +233,11 @@ mod tests {
     fn feed(cache: &mut LayerCache, count: i32) -> Vec<f32> {
         let (keys, values) = tokens(cache.offset()..cache.offset() + count);
         let expected = cache.keys_after(count);
-        let (keys, values) = cache.update(&keys, &values).unwrap();
-        assert_eq!(keys.dim(2), expected);
+        let seen = cache.update(&keys, &values).unwrap();
+        assert_eq!(seen.count(), expected);
+        let (Stored::Plain(keys), Stored::Plain(values)) = (seen.keys, seen.values) else {
+            panic!("nothing is quantised");
+        };
         let keys: Vec<f32> = keys.flatten(None, None).unwrap().to_vec_exact().unwrap();
         let values: Vec<f32> = values.flatten(None, None).unwrap().to_vec_exact().unwrap();
         assert!(
@@ -225,6 +258,7 @@ mod tests {
             window: None,
             offset: 0,
             rows: None,
+            quantization: None,
         };
         assert_eq!(feed(&mut cache, 300), count_up(0..300));
         for last in 301..=620 {
@@ -239,6 +273,7 @@ mod tests {
             window: Some(8),
             offset: 0,
             rows: None,
+            quantization: None,
         };
         let mut offset = 0;
         // Every token of a chunk sees a whole window: the 7 rows before the chunk stay.
@@ -256,8 +291,52 @@ mod tests {
             window: Some(1),
             offset: 0,
             rows: None,
+            quantization: None,
         };
         assert_eq!(feed(&mut cache, 3), count_up(0..3));
         assert_eq!(feed(&mut cache, 1), count_up(3..4));
+    }
+
+    /// Rows quantised as they come are those quantised one by one, in order, whatever is cut
+    /// off.
+    #[test]
+    fn quantised_rows_stay_in_order() {
+        let quantization = Quantization::affine(32, 8).unwrap();
+        let key = mlx_rs::random::key(4).unwrap();
+        let all = mlx_rs::random::normal::<f32>(&[1, 2, 700, 32], None, None, &key).unwrap();
+        let rows = Stored::of(&all, Some(quantization)).unwrap();
+        for window in [None, Some(8)] {
+            let mut cache = LayerCache {
+                window,
+                offset: 0,
+                rows: None,
+                quantization: None,
+            };
+            let mut fed = 0;
+            for count in [3, 1, 290, 1, 1, 300, 1] {
+                if fed == 4 {
+                    cache.quantize(quantization).unwrap();
+                }
+                let Stored::Plain(new) =
+                    Stored::Plain(all.clone()).slice(fed, fed + count).unwrap()
+                else {
+                    panic!("plain");
+                };
+                let seen = cache.update(&new, &new).unwrap();
+                fed += count;
+                if fed <= 4 {
+                    continue;
+                }
+                let first = fed - seen.count();
+                assert_eq!(
+                    first,
+                    window.map_or(0, |window| (fed - count - window + 1).max(0))
+                );
+                let expected = rows.slice(first, fed).unwrap();
+                for (found, expected) in seen.values.arrays().zip(expected.arrays()) {
+                    assert!(found.eq_values(expected).unwrap());
+                }
+            }
+        }
     }
 }

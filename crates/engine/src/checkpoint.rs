@@ -1,5 +1,6 @@
 //! A checkpoint's folder, in the layout of the Hugging Face hub.
 
+mod adapter;
 pub(crate) mod container;
 mod hub;
 pub(crate) mod weights;
@@ -8,11 +9,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 
 use prefill_multimodal_prompt::Gemma4Rules;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use self::adapter::Adapter;
+use self::weights::{Recorder, StoredMatrix};
 use crate::{Error, Result};
 
 /// A folder with `config.json`, weights, a tokenizer and settings; nothing is loaded yet.
@@ -26,6 +30,8 @@ use crate::{Error, Result};
 pub struct Checkpoint {
     folder: PathBuf,
     config: Value,
+    adapter: Option<Adapter>,
+    recorder: Option<Recorder>,
     stop_ids: BTreeSet<u32>,
 }
 
@@ -45,8 +51,21 @@ impl Checkpoint {
         Ok(Self {
             folder,
             config,
+            adapter: None,
+            recorder: None,
             stop_ids,
         })
+    }
+
+    /// This checkpoint with a LoRA adapter's folder, in mlx-lm's layout
+    /// (`adapters.safetensors`) or PEFT's (`adapter_model.safetensors`). Its weights are read
+    /// when the model is loaded, and must all belong to one of the model's linear layers.
+    ///
+    /// # Errors
+    /// [`Error::File`] and [`Error::BadFile`]; the latter also for adapters of other kinds.
+    pub fn with_adapter(mut self, folder: impl AsRef<Path>) -> Result<Self> {
+        self.adapter = Some(Adapter::open(folder.as_ref())?);
+        Ok(self)
     }
 
     /// The folder.
@@ -79,6 +98,26 @@ impl Checkpoint {
     /// Bytes that the weights take in memory, in `dtype` or as stored.
     pub(crate) fn weight_bytes(&self, dtype: Option<mlx_rs::Dtype>) -> Result<usize> {
         weights::memory_bytes(&self.folder, dtype)
+    }
+
+    /// This checkpoint, of which a model reads no data but notes its matrices.
+    pub(crate) fn recording(&self) -> Self {
+        Self {
+            adapter: None,
+            recorder: Some(Recorder::default()),
+            ..self.clone()
+        }
+    }
+
+    /// What was noted.
+    pub(crate) fn recorded(&self) -> Vec<StoredMatrix> {
+        let recorder = self.recorder.as_ref();
+        recorder.map_or_else(Vec::new, |recorder| {
+            recorder
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone()
+        })
     }
 
     /// One setting at the top of `config.json`.

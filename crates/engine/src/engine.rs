@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::cache::KvQuantization;
 use crate::checkpoint::Checkpoint;
 use crate::generation::Generation;
 use crate::model::{Limits, LoadOptions, Model, Progress, WorkingType};
@@ -84,6 +85,7 @@ impl Engine {
         EngineBuilder {
             model: model.into(),
             options: LoadOptions::default(),
+            adapter: None,
             memory_limit: None,
             progress: None,
         }
@@ -197,6 +199,7 @@ type OnProgress = Box<dyn FnMut(Progress) + Send>;
 pub struct EngineBuilder {
     model: PathBuf,
     options: LoadOptions,
+    adapter: Option<PathBuf>,
     memory_limit: Option<usize>,
     progress: Option<OnProgress>,
 }
@@ -207,6 +210,7 @@ impl fmt::Debug for EngineBuilder {
             .debug_struct("EngineBuilder")
             .field("model", &self.model)
             .field("options", &self.options)
+            .field("adapter", &self.adapter)
             .field("memory_limit", &self.memory_limit)
             .finish_non_exhaustive()
     }
@@ -223,6 +227,18 @@ impl EngineBuilder {
     /// [`LoadOptions::prefill_chunk`].
     pub fn prefill_chunk(mut self, tokens: std::num::NonZeroUsize) -> Self {
         self.options = self.options.prefill_chunk(tokens);
+        self
+    }
+
+    /// Adds a LoRA adapter's folder; see [`Checkpoint::with_adapter`].
+    pub fn adapter(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.adapter = Some(folder.into());
+        self
+    }
+
+    /// Keeps keys and values quantised.
+    pub fn quantized_kv(mut self, kv: KvQuantization) -> Self {
+        self.options = self.options.quantized_kv(kv);
         self
     }
 
@@ -249,7 +265,10 @@ impl EngineBuilder {
     pub fn build(self) -> Result<Engine> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let started = Instant::now();
-        let checkpoint = Checkpoint::open(&self.model)?;
+        let mut checkpoint = Checkpoint::open(&self.model)?;
+        if let Some(adapter) = &self.adapter {
+            checkpoint = checkpoint.with_adapter(adapter)?;
+        }
         let preparer = Preparer::open(&checkpoint)?;
         let stop_ids = checkpoint.stop_ids().clone();
         let sampling = Sampling::from_folder(checkpoint.folder())?;

@@ -90,6 +90,14 @@ pub enum Error {
         /// What does not fit.
         fact: String,
     },
+    /// Keys and values of a layer can't be quantised as asked.
+    #[error("quantised keys and values: layer {layer}: {fact}")]
+    KvQuantization {
+        /// The layer, counted among those that keep keys and values.
+        layer: usize,
+        /// What does not fit.
+        fact: String,
+    },
     /// A medium of a kind for which the checkpoint has no tower.
     #[error("this checkpoint takes no {kind} input")]
     NoTower {

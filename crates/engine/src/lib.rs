@@ -48,6 +48,7 @@ mod model;
 mod models;
 mod nn;
 mod prompt;
+mod quantize;
 mod request;
 mod runtime;
 mod sampling;
@@ -56,6 +57,7 @@ mod stop;
 mod thread;
 mod work;
 
+pub use cache::KvQuantization;
 pub use cancel::CancelToken;
 pub use checkpoint::Checkpoint;
 pub use engine::{Engine, EngineBuilder};
@@ -66,6 +68,7 @@ pub use prompt::{
     Conversation, MediaKind, MediaSource, Mrope, Positions, PreparedMedium, PreparedPrompt,
     Preparer, Prompt, Span, TemplateOptions,
 };
+pub use quantize::{Quantised, QuantizationMode, QuantizeOptions, quantize_checkpoint};
 pub use request::Request;
 pub use sampling::Sampling;
 pub use sequence::{Decoder, Sequence, Snapshot, Token, TokenLogProbs};

@@ -8,7 +8,7 @@ use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, KvQuantization};
 use crate::checkpoint::Checkpoint;
 use crate::models::gemma4::Gemma4;
 use crate::models::qwen::Qwen;
@@ -49,10 +49,11 @@ impl WorkingType {
 }
 
 /// How a model is loaded.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct LoadOptions {
     pub(crate) working_type: WorkingType,
     pub(crate) prefill_chunk: NonZeroUsize,
+    pub(crate) kv: Option<KvQuantization>,
 }
 
 impl Default for LoadOptions {
@@ -60,6 +61,7 @@ impl Default for LoadOptions {
         Self {
             working_type: WorkingType::AsStored,
             prefill_chunk: PREFILL_CHUNK,
+            kv: None,
         }
     }
 }
@@ -77,6 +79,13 @@ impl LoadOptions {
     #[must_use]
     pub fn prefill_chunk(mut self, tokens: NonZeroUsize) -> Self {
         self.prefill_chunk = tokens.min(const { NonZeroUsize::new(8192).unwrap() });
+        self
+    }
+
+    /// Keeps keys and values quantised.
+    #[must_use]
+    pub fn quantized_kv(mut self, kv: KvQuantization) -> Self {
+        self.kv = Some(kv);
         self
     }
 }
@@ -145,6 +154,7 @@ pub struct Progress {
 pub struct Model {
     family: Box<dyn LanguageModel>,
     prefill_chunk: NonZeroUsize,
+    kv: Option<KvQuantization>,
     _thread: MlxThread,
 }
 
@@ -196,9 +206,13 @@ impl Model {
                 });
             }
         };
+        if let Some(kv) = &options.kv {
+            kv.check(&family.head_sizes())?;
+        }
         Ok(Self {
             family,
             prefill_chunk: options.prefill_chunk,
+            kv: options.kv,
             _thread: thread.clone(),
         })
     }
@@ -303,6 +317,7 @@ impl Model {
             let is_kept = positions.contains(&end);
             let wants_logits = is_kept || end == ids.len();
             logits = self.family.forward(&chunk, &mut cache, wants_logits)?;
+            self.quantize_when_due(&mut cache)?;
             eval(cache.arrays().chain(&logits))?;
             // Chunks are larger than decoding steps: what they used is not used again.
             mlx_rs::memory::clear_cache()?;
@@ -327,7 +342,15 @@ impl Model {
             positions: &Positions::From(cache.offset() as i32 + cache.rope_delta()),
         };
         let logits = self.family.forward(&chunk, cache, true)?;
+        self.quantize_when_due(cache)?;
         logits.ok_or(Error::EmptyPrompt)
+    }
+
+    fn quantize_when_due(&self, cache: &mut Cache) -> Result<()> {
+        match &self.kv {
+            Some(kv) => cache.quantize_when_due(kv),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn limits(&self) -> Limits {
@@ -340,7 +363,12 @@ impl Model {
     /// Bytes that a sequence of `tokens` takes beside the weights.
     pub(crate) fn request_bytes(&self, tokens: usize) -> usize {
         let chunk = self.prefill_chunk.get().min(tokens);
-        self.family.cache_bytes(tokens) + self.family.working_bytes(chunk, tokens)
+        let rows = self.family.cache_bytes(tokens);
+        let rows = match &self.kv {
+            Some(kv) => (rows as f64 * kv.share(8 * self.family.value_bytes())) as usize,
+            None => rows,
+        };
+        rows + self.family.working_bytes(chunk, tokens)
     }
 }
 

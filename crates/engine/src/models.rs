@@ -16,6 +16,12 @@ pub(crate) trait LanguageModel: Debug {
     /// A cache for one sequence.
     fn new_cache(&self) -> Cache;
 
+    /// The size of a head in each layer that keeps keys and values.
+    fn head_sizes(&self) -> Vec<i32>;
+
+    /// Bytes of a value of the working type.
+    fn value_bytes(&self) -> usize;
+
     /// Bytes that the cache of a sequence of `tokens` takes.
     fn cache_bytes(&self, tokens: usize) -> usize;
 

@@ -1,10 +1,13 @@
 //! The parts that the models share.
 
 mod activation;
+mod attend;
 mod biased_linear;
+mod fused;
 mod gated_delta;
 mod layer_norm;
 mod linear;
+mod lora;
 mod mask;
 mod matrix;
 mod mrope;
@@ -13,10 +16,13 @@ mod rope;
 mod scalar;
 
 pub(crate) use activation::{gelu, gelu_tanh, gelu_tanh_as_defined, glu, silu};
+pub(crate) use attend::attend;
 pub(crate) use biased_linear::BiasedLinear;
+pub(crate) use fused::{gated_gelu, gated_silu, soft_cap};
 pub(crate) use gated_delta::{DeltaInputs, gated_delta};
 pub(crate) use layer_norm::LayerNorm;
 pub(crate) use linear::{ClippedLinear, Linear};
+pub(crate) use lora::Lora;
 pub(crate) use mask::{Mask, attention};
 pub(crate) use matrix::Matrix;
 pub(crate) use mrope::{Mrope, Rotation, rotate_half};

@@ -13,8 +13,8 @@ pub(crate) struct StopStrings {
 pub(crate) struct Certain {
     /// Text before any stop string.
     pub text: String,
-    /// The stop string that was found: the one that begins first, and of several there the
-    /// one that was given first.
+    /// The stop string that was found: the one that is whole first, and of several that end
+    /// there the longest.
     pub stop: Option<String>,
 }
 
@@ -33,7 +33,7 @@ impl StopStrings {
             .strings
             .iter()
             .filter_map(|string| Some((self.held.find(string.as_str())?, string)))
-            .min_by_key(|&(at, _)| at);
+            .min_by_key(|&(at, string)| (at + string.len(), at));
         if let Some((at, string)) = first {
             let stop = Some(string.clone());
             self.held.truncate(at);
@@ -137,7 +137,8 @@ mod tests {
         ) {
             let strings: Vec<&str> = strings.iter().map(String::as_str).collect();
             let (found, stop) = run(&strings, &text, cuts);
-            let first = strings.iter().filter_map(|s| text.find(s)).min();
+            let places = strings.iter().filter_map(|s| Some((text.find(s)? + s.len(), text.find(s)?)));
+            let first = places.min().map(|(_, start)| start);
             proptest::prop_assert_eq!(stop.is_some(), first.is_some());
             proptest::prop_assert_eq!(&found, &text[..first.unwrap_or(text.len())]);
         }

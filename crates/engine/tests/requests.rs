@@ -327,11 +327,20 @@ fn little_time_a_token_is_spent_outside_mlx() {
     assert!(each < Duration::from_micros(500), "{each:?} a token");
 }
 
-/// What MLX holds once the last request's arrays are gone.
+/// What MLX holds once the arrays of the last work are gone, which it frees a little later.
+fn settled() -> usize {
+    let levels = (0..50).map(|_| {
+        thread::sleep(Duration::from_millis(5));
+        mlx_rs::memory::active_memory().unwrap()
+    });
+    levels.min().unwrap()
+}
+
+/// Whether MLX comes to hold no more.
 fn settles_at(level: usize) -> bool {
     let until = Instant::now() + Duration::from_secs(5);
     while Instant::now() < until {
-        if mlx_rs::memory::active_memory().unwrap() == level {
+        if mlx_rs::memory::active_memory().unwrap() <= level {
             return true;
         }
         thread::sleep(Duration::from_millis(5));
@@ -357,9 +366,9 @@ fn a_thousand_requests_and_their_cancellations_leak_nothing() {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let mut generation = engine
-            .generate(Request::from_ids(vec![2, 5, 9]).ignore_ends().max_tokens(6))
+            .generate(Request::from_ids(vec![2, 5, 9]).ignore_ends().max_tokens(3))
             .unwrap();
-        for _ in 0..(state >> 33) % 8 {
+        for _ in 0..(state >> 33) % 6 {
             let Some(event) = generation.next() else {
                 break;
             };
@@ -370,14 +379,15 @@ fn a_thousand_requests_and_their_cancellations_leak_nothing() {
         }
     }
     drop(demo());
-    assert!(settles_at(before));
+    let after = mlx_rs::memory::active_memory().unwrap();
+    assert!(settles_at(before), "{after} bytes after {before}");
 }
 
 #[test]
 fn loading_fifty_times_returns_the_memory() {
     let keep = demo();
     drop(demo());
-    let before = mlx_rs::memory::active_memory().unwrap();
+    let before = settled();
     for _ in 0..50 {
         let engine = demo();
         assert!(mlx_rs::memory::active_memory().unwrap() > before + 3_000_000);

@@ -1,5 +1,9 @@
-//! Our side of `tests/reference/image/bench.py`: reads one JSON command a line, does it once,
-//! and answers with the seconds of wall and processor time that it took.
+//! Our side of `tests/reference/image/bench.py` and `tests/reference/audio/bench.py`: reads one
+//! JSON command a line, does it once, and answers with the seconds of wall and processor time
+//! that it took.
+
+#[path = "bench_peer/audio.rs"]
+mod audio;
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -67,7 +71,10 @@ fn main() -> Result<(), Box<dyn Error>> {
                 if !files.contains_key(path) {
                     files.insert(path.to_owned(), std::fs::read(path)?);
                 }
-                prepare(action, &files[path], threads)?
+                match audio::run(&command, &files[path])? {
+                    Some(times) => times,
+                    None => prepare(action, &files[path], threads)?,
+                }
             }
         };
         writeln!(out, "{}", json!({"wall": wall, "cpu": cpu}))?;

@@ -1,10 +1,15 @@
-//! Prepares pictures or videos as a model gets them, and prints what came of it: one JSON
-//! object for each file.
+//! Prepares pictures, videos or audio as a model gets them, and prints what came of it: one
+//! JSON object for each file.
 //!
 //! `cargo run --release --example preprocess -- photo.jpg --family gemma4 --png grid.png`
+//! `cargo run --release --example preprocess -- speech.mp3 --family gemma4 --png mel.png`
 
+#[path = "preprocess/audio.rs"]
+mod audio;
 #[path = "preprocess/grid.rs"]
 mod grid;
+#[path = "preprocess/spectrogram.rs"]
+mod spectrogram;
 
 use std::error::Error;
 use std::io::Write as _;
@@ -24,10 +29,10 @@ use prefill_media_preprocess::video::{
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::{Value, json};
 
-/// Prepares pictures or videos as a model gets them.
+/// Prepares pictures, videos or audio as a model gets them.
 #[derive(Parser)]
 struct Arguments {
-    /// Pictures, or videos with --video.
+    /// Pictures, audio, or videos with --video (without it, their sound).
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Whose input to make.
@@ -58,10 +63,17 @@ struct Arguments {
     /// The files are videos: animations, or whatever ffmpeg reads.
     #[arg(long)]
     video: bool,
-    /// Draw the resized picture with its patches and soft tokens here.
+    /// How audio of another rate becomes 16 kHz.
+    #[arg(long, value_enum, default_value = "kaiser")]
+    resampler: audio::Resample,
+    /// Whose count of audio tokens.
+    #[arg(long, value_enum, default_value = "transformers")]
+    tokens: audio::Tokens,
+    /// Draw the resized picture with its patches and soft tokens here, or the mel spectrogram.
     #[arg(long)]
     png: Option<PathBuf>,
-    /// Write the tensors here, as safetensors.
+    /// Write the tensors here, as safetensors: for audio `input_features`, `input_features_mask`
+    /// and `waveform`.
     #[arg(long)]
     out: Option<PathBuf>,
 }
@@ -70,6 +82,10 @@ struct Arguments {
 enum Family {
     Gemma4,
     Gemma4Unified,
+    /// Audio only.
+    Gemma3n,
+    /// Audio only.
+    Whisper,
     #[value(name = "qwen3-vl")]
     Qwen3Vl,
     #[value(name = "qwen2-vl")]
@@ -96,6 +112,8 @@ enum Arithmetic {
     MlxVlm,
 }
 
+const AUDIO_ONLY: &str = "this family is supported for audio alone";
+
 type Tensors = Vec<(&'static str, Dtype, Vec<usize>, Vec<u8>)>;
 
 /// What one file became.
@@ -116,6 +134,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for file in &arguments.files {
         let prepared = if arguments.video {
             prepare_video(&arguments, file)
+        } else if audio::is_audio(file)? {
+            prepare_audio(&arguments, file)
         } else {
             prepare_image(&arguments, file)
         };
@@ -147,7 +167,9 @@ fn configuration(arguments: &Arguments, block: &str, flat: &str) -> Result<Value
     }
     let half = [0.5, 0.5, 0.5];
     Ok(match (arguments.family, arguments.video) {
-        (Family::Gemma4 | Family::Gemma4Unified, _) => json!({}),
+        (Family::Gemma4 | Family::Gemma4Unified | Family::Gemma3n | Family::Whisper, _) => {
+            json!({})
+        }
         (Family::Qwen3Vl, false) => json!({
             "size": {"shortest_edge": 65_536, "longest_edge": 16_777_216},
             "patch_size": 16, "image_mean": half, "image_std": half
@@ -165,6 +187,17 @@ fn configuration(arguments: &Arguments, block: &str, flat: &str) -> Result<Value
             "do_sample_frames": true, "fps": 2
         }),
     })
+}
+
+fn prepare_audio(arguments: &Arguments, file: &Path) -> Result<Prepared, Box<dyn Error>> {
+    let options = audio::Options {
+        family: arguments.family,
+        config: configuration(arguments, "feature_extractor", "preprocessor_config.json")?,
+        resampler: arguments.resampler,
+        tokens: arguments.tokens,
+        png: arguments.png.as_deref(),
+    };
+    audio::prepare(file, &options)
 }
 
 fn prepare_image(arguments: &Arguments, file: &Path) -> Result<Prepared, Box<dyn Error>> {
@@ -249,6 +282,7 @@ fn prepare_image(arguments: &Arguments, file: &Path) -> Result<Prepared, Box<dyn
                 integers("grid_thw", vec![1, 3], grid.into_iter()),
             ];
         }
+        Family::Gemma3n | Family::Whisper => return Err(AUDIO_ONLY.into()),
     }
     merge(
         &mut facts,
@@ -327,6 +361,7 @@ fn prepare_video(arguments: &Arguments, file: &Path) -> Result<Prepared, Box<dyn
                 integers("grid_thw", vec![1, 3], grid.into_iter()),
             ];
         }
+        Family::Gemma3n | Family::Whisper => return Err(AUDIO_ONLY.into()),
     }
     merge(&mut facts, more);
     Ok(Prepared { facts, tensors })

@@ -189,7 +189,7 @@ pub enum Error {
 
     /// A file without an audio track.
     #[cfg(feature = "audio")]
-    #[error("{format} without audio: {tracks} tracks, none of them audio")]
+    #[error("{format} without audio: none of its tracks, {tracks} in all, is audio")]
     NoAudioTrack {
         /// The format found.
         format: AudioFormat,

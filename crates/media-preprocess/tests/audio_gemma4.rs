@@ -53,11 +53,11 @@ fn check_features(name: &str, prepared: &Gemma4Audio, facts: &Value) {
     );
     assert_eq!(prepared.valid_rows(), facts["valid_frames"], "{name}");
     assert_eq!(prepared.soft_tokens, facts["soft_tokens"], "{name}");
-    assert_eq!(
-        sha256_f32(&prepared.input_features),
-        facts["features_sha256"],
-        "{name}"
-    );
+    // Elsewhere the platform's logarithm may differ in the last digit; `audio_features` bounds it.
+    if cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        let hash = sha256_f32(&prepared.input_features);
+        assert_eq!(hash, facts["features_sha256"], "{name}");
+    }
 }
 
 #[test]

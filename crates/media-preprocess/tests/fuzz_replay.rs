@@ -92,6 +92,18 @@ fn animation() {
 }
 
 #[test]
+fn audio() {
+    for file in files("corpus/audio") {
+        fuzz_targets::audio(&file);
+    }
+    mutated(
+        &files("goldens/audio/formats"),
+        rounds(25),
+        fuzz_targets::audio,
+    );
+}
+
+#[test]
 fn config() {
     let files = files("corpus/config");
     for file in &files {

@@ -1,29 +1,25 @@
-//! OpenAI-style messages, with their media taken out.
+//! Chat messages, with their media taken out.
 
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
 
-use crate::source::{decode, resolve};
-use crate::{Error, MediaKind, MediaSource, Result};
+use crate::{Error, MediaKind, MediaSource, Message, MessageRules, Result};
 
 /// Messages in the form that chat templates expect, and their media in document order.
 ///
-/// Accepted parts, in messages whose content is a list: `{"type": "text", "text": T}`,
-/// and for each kind of medium the forms that clients send:
-///
-/// | kind | parts |
-/// |---|---|
-/// | image | `{"type": "image"}`, `{"type": "image", "image": F}`, `{"type": "image_url", "image_url": F}` or `{"url": F}` |
-/// | audio | `{"type": "audio"}`, `{"type": "audio", "audio": F}`, `{"type": "audio_url", "audio_url": F}` or `{"url": F}`, `{"type": "input_audio", "input_audio": {"data": BASE64}}` |
-/// | video | `{"type": "video"}`, `{"type": "video", "video": F}`, `{"type": "video_url", "video_url": F}` or `{"url": F}` |
-///
-/// `F` is a file's path, as such or as a `file:` URL, or a `data:` URL in base64 of at most
-/// 64 MiB. Other URLs are refused: this crate opens no connection. A tool call's arguments
-/// may be an object or, as OpenAI's clients send them, its JSON as a string.
+/// Made from a program's own [`Message`]s, or read from OpenAI-style JSON:
+/// [`from_json`](Self::from_json) trusts it, [`MessageRules`] says what another's may hold.
+/// Deserialising follows the default rules.
 ///
 /// ```
-/// use prefill_multimodal_prompt::{Conversation, MediaKind, MediaSource};
+/// use prefill_multimodal_prompt::{Conversation, MediaKind, MediaSource, Message};
 ///
-/// let conversation = Conversation::user("What is here?", [(MediaKind::Image, "a.png".into())]);
+/// let conversation: Conversation = [
+///     Message::system().text("Be brief."),
+///     Message::user().image("a.png").text("What is here?"),
+/// ]
+/// .into_iter()
+/// .collect();
 /// let (kind, source) = &conversation.media()[0];
 /// assert_eq!(*kind, MediaKind::Image);
 /// assert_eq!(*source, MediaSource::Path("a.png".into()));
@@ -52,32 +48,25 @@ impl Conversation {
         }
     }
 
-    /// Reads a JSON list of messages.
-    ///
-    /// Fields that templates may use (`tool_calls`, `reasoning`, `name` ...) are kept as
-    /// they are.
+    /// Reads a JSON list of messages that the program itself, or its user, has written: files
+    /// may be named. See [`MessageRules::read`] for the accepted forms.
     ///
     /// # Errors
     /// [`Error::Message`] with the message's index if the list is empty, an entry is no
-    /// object with a `role`, or a part is of an unknown form.
+    /// object with a known `role`, or a part is of an unknown form.
     pub fn from_json(messages: &Value) -> Result<Self> {
-        let list = messages
-            .as_array()
-            .filter(|list| !list.is_empty())
-            .ok_or(Error::Message {
-                message: 0,
-                fact: "the messages are not a list with at least one entry".to_owned(),
-            })?;
-        let mut conversation = Self::default();
-        for (index, message) in list.iter().enumerate() {
-            let read = conversation.read_message(message);
-            let message = read.map_err(|fact| Error::Message {
-                message: index,
-                fact,
-            })?;
-            conversation.messages.push(message);
-        }
-        Ok(conversation)
+        MessageRules::trusted().read(messages)
+    }
+
+    /// Adds a message at the end.
+    pub fn push(&mut self, message: Message) {
+        let (message, media) = message.into_parts();
+        self.push_parts(message, media);
+    }
+
+    pub(crate) fn push_parts(&mut self, message: Value, media: Vec<(MediaKind, MediaSource)>) {
+        self.messages.push(message);
+        self.media.extend(media);
     }
 
     /// The messages, media parts reduced to `{"type": KIND}`.
@@ -92,13 +81,18 @@ impl Conversation {
         &self.media
     }
 
+    #[cfg(feature = "fetch")]
+    pub(crate) fn media_mut(&mut self) -> &mut [(MediaKind, MediaSource)] {
+        &mut self.media
+    }
+
     /// Gives the parts that named no source theirs: the next of `sources` of their kind.
     ///
     /// # Errors
     /// [`Error::MarkerCount`] if `sources` has another number of a kind than there are
     /// parts without source.
     pub fn supply(&mut self, sources: Vec<(MediaKind, MediaSource)>) -> Result<()> {
-        for kind in [MediaKind::Image, MediaKind::Audio, MediaKind::Video] {
+        for kind in MediaKind::ALL {
             let given = sources.iter().filter(|(given, _)| *given == kind).count();
             let wanted = self.unnamed(kind).count();
             if given != wanted {
@@ -124,87 +118,29 @@ impl Conversation {
             .filter(move |(found, source)| *found == kind && *source == MediaSource::Unnamed)
             .map(|(_, source)| source)
     }
+}
 
-    fn read_message(&mut self, message: &Value) -> Result<Value, String> {
-        let fields = message.as_object().ok_or("it is not an object")?;
-        if !fields.get("role").is_some_and(Value::is_string) {
-            return Err("it has no role".to_owned());
-        }
-        let mut fields = fields.clone();
-        parse_arguments(&mut fields)?;
-        match fields.get_mut("content") {
-            None | Some(Value::Null | Value::String(_)) => {}
-            Some(Value::Array(parts)) => {
-                for part in parts.iter_mut() {
-                    *part = self.read_part(part)?;
-                }
-            }
-            Some(_) => return Err("its content is neither text nor a list of parts".to_owned()),
-        }
-        Ok(Value::Object(fields))
-    }
-
-    fn read_part(&mut self, part: &Value) -> Result<Value, String> {
-        let fields = part.as_object().ok_or("a part is not an object")?;
-        let stated = fields
-            .get("type")
-            .and_then(Value::as_str)
-            .ok_or("a part has no type")?;
-        if stated == "input_audio" {
-            let data = fields
-                .get(stated)
-                .and_then(|object| object.get("data")?.as_str());
-            let data = data.ok_or("an input_audio part has no data")?;
-            self.media
-                .push((MediaKind::Audio, MediaSource::Bytes(decode(data)?)));
-            return Ok(json!({"type": MediaKind::Audio.name()}));
-        }
-        let kind = match stated {
-            "text" => {
-                let text = fields.get("text").and_then(Value::as_str);
-                let text = text.ok_or("a text part has no text")?;
-                return Ok(json!({"type": "text", "text": text}));
-            }
-            "image" | "image_url" => MediaKind::Image,
-            "audio" | "audio_url" => MediaKind::Audio,
-            "video" | "video_url" => MediaKind::Video,
-            other => return Err(format!("a part has the unknown type {other:?}")),
-        };
-        self.media.push((kind, source(fields, stated)?));
-        Ok(json!({"type": kind.name()}))
+impl Extend<Message> for Conversation {
+    fn extend<T: IntoIterator<Item = Message>>(&mut self, messages: T) {
+        messages.into_iter().for_each(|message| self.push(message));
     }
 }
 
-/// The source that a media part names under the key of its own type.
-fn source(fields: &Map<String, Value>, key: &str) -> Result<MediaSource, String> {
-    let reference = match fields.get(key) {
-        None if key.ends_with("_url") => return Err(format!("a part has no {key}")),
-        None => return Ok(MediaSource::Unnamed),
-        Some(Value::String(reference)) => reference,
-        Some(Value::Object(object)) => match object.get("url") {
-            Some(Value::String(reference)) => reference,
-            _ => return Err(format!("the {key} of a part has no url")),
-        },
-        Some(_) => return Err(format!("the {key} of a part is neither text nor an object")),
-    };
-    resolve(reference).map_err(|fact| format!("a {key} {fact}"))
+impl FromIterator<Message> for Conversation {
+    fn from_iter<T: IntoIterator<Item = Message>>(messages: T) -> Self {
+        let mut conversation = Self::default();
+        conversation.extend(messages);
+        conversation
+    }
 }
 
-/// Templates walk the arguments of a tool call as an object.
-fn parse_arguments(fields: &mut Map<String, Value>) -> Result<(), String> {
-    let calls = fields.get_mut("tool_calls").and_then(Value::as_array_mut);
-    for call in calls.into_iter().flatten() {
-        let Some(arguments) = call.pointer_mut("/function/arguments") else {
-            continue;
-        };
-        if let Some(text) = arguments.as_str() {
-            // No arguments at all are sent as an empty string.
-            let text = if text.trim().is_empty() { "{}" } else { text };
-            *arguments = serde_json::from_str(text)
-                .map_err(|error| format!("a tool call's arguments are not JSON: {error}"))?;
-        }
+impl<'de> Deserialize<'de> for Conversation {
+    /// Reads a list of messages by the default [`MessageRules`].
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let messages = Value::deserialize(deserializer)?;
+        let read = MessageRules::default().read(&messages);
+        read.map_err(serde::de::Error::custom)
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -325,7 +261,7 @@ mod tests {
     fn names_what_is_wrong() {
         assert!(fact(json!([])).contains("at least one entry"));
         assert!(
-            fact(json!([{"role": "user"}, {"content": "x"}]))
+            fact(json!([{"role": "user", "content": ""}, {"content": "x"}]))
                 .starts_with("message 1: it has no role")
         );
         assert!(fact(json!([{"role": "user", "content": 3}])).contains("neither text"));
@@ -334,7 +270,7 @@ mod tests {
         );
         assert!(
             fact(json!([{"role": "user", "content": [{"type": "image_url", "image_url": "https://x/y.png"}]}]))
-                .contains("scheme \"https\"")
+                .contains("names a URL, which is not allowed")
         );
     }
 }

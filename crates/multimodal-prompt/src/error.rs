@@ -16,6 +16,16 @@ pub enum Error {
         /// What is wrong with it.
         fact: String,
     },
+    /// The messages are no JSON.
+    #[error("the messages are no JSON: {fact}")]
+    Json {
+        /// The line, from 1.
+        line: usize,
+        /// The column in bytes, from 1.
+        column: usize,
+        /// What is wrong there.
+        fact: String,
+    },
     /// A file of the checkpoint can't be read.
     #[error("{}: {source}", path.display())]
     File {
@@ -42,13 +52,19 @@ pub enum Error {
         /// The checkpoint's folder.
         folder: PathBuf,
     },
-    /// The checkpoint names several templates, and none of them is the default.
-    #[error("{}: no template is named \"default\" among {names:?}", folder.display())]
-    NoDefaultTemplate {
-        /// The checkpoint's folder.
-        folder: PathBuf,
+    /// There is no template of the name asked for, or none named `default`.
+    #[error("no chat template is named {name:?} among {names:?}")]
+    NoNamedTemplate {
+        /// The name.
+        name: String,
         /// The names that there are.
         names: Vec<String>,
+    },
+    /// The template takes too long.
+    #[error("chat template: it takes longer than {limit:?}")]
+    TemplateTime {
+        /// How long it may take.
+        limit: std::time::Duration,
     },
     /// The template is not valid, refuses these messages or takes too long.
     #[error("chat template: {0}")]
@@ -105,6 +121,26 @@ pub enum Error {
         medium: usize,
         /// The limit.
         limit: usize,
+    },
+    /// A block of keys has a number of positions that is no power of two from 16 to 2^20.
+    #[error("a block of {block_size} positions: it must be a power of two from 16 to 2^20")]
+    BlockSize {
+        /// The size asked for.
+        block_size: usize,
+    },
+    /// A prompt holds media of a kind whose encoder the key space does not know.
+    #[error("no encoder fingerprint for {kind} inputs")]
+    NoEncoder {
+        /// The kind of media.
+        kind: MediaKind,
+    },
+    /// The parts of a prompt do not fit each other.
+    #[error("the prompt is not consistent at position {at}: {fact}")]
+    PromptShape {
+        /// What is wrong with it.
+        fact: &'static str,
+        /// Where.
+        at: usize,
     },
     /// The rendered prompt holds another number of markers than there are media.
     #[error("the prompt holds {markers} {kind} markers for {media} {kind} inputs")]

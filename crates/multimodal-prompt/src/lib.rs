@@ -3,14 +3,18 @@
 //!
 //! A conversation passes through four steps, each a module that can be used alone:
 //!
-//! 1. [`Conversation`] reads OpenAI-style messages, takes the media out in document
-//!    order and rewrites their parts to the form that chat templates expect;
+//! 1. [`Conversation`] holds messages in the form that chat templates expect and their media
+//!    in document order: from [`Message`]s built in Rust, or read from OpenAI-style JSON by
+//!    [`MessageRules`];
 //! 2. [`ChatTemplate`] renders them with the checkpoint's own template, in minijinja
 //!    set up as transformers sets up Jinja2;
 //! 3. [`Tokens`] turns text into token ids, without a second `<bos>`;
 //! 4. [`Gemma4Splicer`] and [`QwenSplicer`] expand each medium's marker to its soft tokens:
 //!    a [`Prompt`] says where they lie, which positions they have, which of them see each
 //!    other, and where the prompt may be cut.
+//!
+//! [`BlockKeys`] names every prefix of the prompt by what it depends on: model, tenant, ids,
+//! media, positions, attention. Caches find by these names what was computed before.
 //!
 //! On the way back, [`TextStream`] turns generated ids into text that never splits a
 //! character.
@@ -43,7 +47,10 @@
 
 mod conversation;
 mod error;
+mod keys;
+mod message;
 mod prompt;
+mod rules;
 mod source;
 mod splice;
 mod stream;
@@ -52,7 +59,10 @@ mod tokens;
 
 pub use conversation::Conversation;
 pub use error::Error;
+pub use keys::{BlockKeys, Key, KeySpace, Tail};
+pub use message::Message;
 pub use prompt::{Attention, FeatureScaling, MediaKind, Mrope, Positions, Prompt, Span};
+pub use rules::MessageRules;
 pub use source::MediaSource;
 pub use splice::{
     Gemma4Medium, Gemma4Rules, Gemma4Splicer, OuterVisionTokens, QwenMedium, QwenSplicer,

@@ -3,32 +3,47 @@
 //! transformers runs Jinja2 in a sandbox with `trim_blocks`, `lstrip_blocks`, loop
 //! controls, its own `tojson`, `raise_exception` and the `generation` block
 //! (transformers 5.24, `utils/chat_template_utils.py`). minijinja is set up to give the
-//! same bytes; [`python`] holds what differs between the two languages.
+//! same bytes; [`python`], [`repr`] and [`methods`] hold what differs between the two
+//! languages, [`run`] and [`namespace`] what keeps a hostile template within bounds.
 
 mod locate;
+mod messages;
+mod methods;
+mod namespace;
 mod python;
+mod repr;
+mod run;
+mod source;
+mod time;
 
-use std::io;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Serde, Value};
 use minijinja::{AutoEscape, Environment, ErrorKind};
 use serde_json::{Map, Value as Json};
 
 use crate::{Error, Result};
 
-/// The name of the one template in its environment.
-const NAME: &str = "chat_template";
+/// The name of the template to take where several are named.
+const DEFAULT: &str = "default";
 
-/// Template instructions that one render may take. The longest template seen takes some
-/// hundreds a message.
-const FUEL: u64 = 50_000_000;
+/// The name of the template to take where there are tools.
+const TOOL_USE: &str = "tool_use";
+
+/// What one render may cost: a step each template instruction, and one each 64 bytes of text
+/// made on the way. The longest template seen takes some hundreds a message.
+const FUEL: u64 = 8_000_000;
 
 /// Bytes that one render may give.
 const OUTPUT_LIMIT: usize = 64 << 20;
 
-/// A compiled chat template.
+/// A checkpoint's compiled chat templates; most have one.
+///
+/// Templates are foreign: their steps, their recursion, the memory of their text, their time
+/// (5 seconds) and their output (64 MiB) are bounded, and they reach nothing but the
+/// variables of the render.
 ///
 /// ```
 /// use prefill_multimodal_prompt::{ChatTemplate, TemplateOptions};
@@ -42,10 +57,11 @@ const OUTPUT_LIMIT: usize = 64 << 20;
 /// ```
 #[derive(Debug)]
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    environment: Arc<Environment<'static>>,
+    names: Vec<String>,
 }
 
-/// The variables of a render beside the messages.
+/// The variables of a render beside the messages, and which template to take.
 #[derive(Debug, Clone, Default)]
 pub struct TemplateOptions {
     /// Whether the text ends with the opening of the assistant's turn.
@@ -56,8 +72,20 @@ pub struct TemplateOptions {
     pub eos_token: String,
     /// The tools' JSON schemas, in OpenAI's form.
     pub tools: Option<Vec<Json>>,
-    /// Any other variable that the template reads, such as `enable_thinking`. Booleans
-    /// must be JSON booleans: templates test `is true`.
+    /// Documents to answer from, each with a `title` and a `text`.
+    pub documents: Option<Vec<Json>>,
+    /// Whether the model is to think before it answers (`enable_thinking`). Unset, the
+    /// template's own default holds.
+    pub thinking: Option<bool>,
+    /// How long the model is to think (`reasoning_effort`): `low`, `medium` or `high`, say.
+    pub reasoning_effort: Option<String>,
+    /// Which of several named templates to take. Unset, `tool_use` where there are tools and
+    /// such a template, else `default`.
+    pub template: Option<String>,
+    /// What `strftime_now` takes for now, shown in the local time zone. Unset, now.
+    pub now: Option<SystemTime>,
+    /// Any other variable that the template reads. Booleans must be JSON booleans: templates
+    /// test `is true`. These stand above the options that have a field of their own.
     pub variables: Map<String, Json>,
 }
 
@@ -67,84 +95,126 @@ impl ChatTemplate {
     /// # Errors
     /// [`Error::Template`] if the source is not a valid template.
     pub fn new(source: &str) -> Result<Self> {
+        Self::named([(DEFAULT, source)])
+    }
+
+    /// Compiles several templates, each with its name. The one named `default` is rendered
+    /// unless the options say otherwise, and `tool_use` where there are tools.
+    ///
+    /// # Errors
+    /// [`Error::Template`] if a source is not a valid template.
+    pub fn named<'s>(templates: impl IntoIterator<Item = (&'s str, &'s str)>) -> Result<Self> {
         let mut environment = Environment::new();
         environment.set_syntax(
             SyntaxConfig::builder()
                 .trim_blocks(true)
                 .lstrip_blocks(true)
                 .build()
-                .map_err(template)?,
+                .map_err(|error| template(&error))?,
         );
         environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_fuel(Some(FUEL));
         python::install(&mut environment);
-        environment
-            .add_template_owned(NAME, without_generation_blocks(source))
-            .map_err(template)?;
-        Ok(Self { environment })
+        let mut names = Vec::new();
+        for (name, source) in templates {
+            environment
+                .add_template_owned(name.to_owned(), source::rewritten(source))
+                .map_err(|error| template(&error))?;
+            names.push(name.to_owned());
+        }
+        Ok(Self {
+            environment: Arc::new(environment),
+            names,
+        })
     }
 
-    /// Finds and compiles the template of a checkpoint's folder: `chat_template.jinja`,
-    /// else `tokenizer_config.json` (a string, or a list of named ones, of which
-    /// `default` is taken), else `chat_template.json` or `processor_config.json`.
+    /// Finds and compiles the templates of a checkpoint's folder: `chat_template.jinja` and,
+    /// by their names, the files of `additional_chat_templates`; else `tokenizer_config.json`
+    /// (a string, or a list of named ones), else `chat_template.json` or
+    /// `processor_config.json`.
     ///
     /// # Errors
     /// [`Error::NoTemplate`] if there is none, [`Error::BadFile`] if one of the files is
-    /// not JSON, [`Error::Template`] if the template is not valid.
+    /// not JSON, [`Error::Template`] if a template is not valid.
     pub fn from_folder(folder: &Path) -> Result<Self> {
-        Self::new(&locate::source(folder)?)
+        let sources = locate::sources(folder)?;
+        Self::named(
+            sources
+                .iter()
+                .map(|(name, source)| (name.as_str(), source.as_str())),
+        )
     }
 
-    /// Whether the template reads a variable of that name from outside.
+    /// The names of the templates, `default` where there is only one.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Whether a template reads a variable of that name from outside.
     #[must_use]
     pub fn reads(&self, variable: &str) -> bool {
-        self.environment
-            .get_template(NAME)
-            .is_ok_and(|template| template.undeclared_variables(false).contains(variable))
+        self.names.iter().any(|name| {
+            let template = self.environment.get_template(name);
+            template.is_ok_and(|found| found.undeclared_variables(false).contains(variable))
+        })
     }
 
     /// Renders `messages`, each a JSON object.
     ///
+    /// As in transformers, a message's null fields are left out, and its reasoning is found
+    /// under each of the names that templates read (`reasoning_content`, `thinking`,
+    /// `reasoning`).
+    ///
     /// # Errors
-    /// [`Error::Template`] if the template raises, uses what is not there, or takes too
-    /// many steps; [`Error::TemplateOutput`] if the text grows over 64 MiB.
+    /// [`Error::NoNamedTemplate`] if the template asked for is not there; [`Error::Template`]
+    /// if it raises, uses what is not there, or takes too many steps; [`Error::TemplateTime`]
+    /// if it takes too long; [`Error::TemplateOutput`] if the text grows over 64 MiB.
     pub fn render(&self, messages: &[Json], options: &TemplateOptions) -> Result<String> {
+        let name = self.choose(options)?.to_owned();
         let mut context = Map::new();
-        context.insert("messages".into(), Json::from(messages));
-        context.insert(
-            "tools".into(),
-            options.tools.clone().map_or(Json::Null, Json::from),
-        );
-        context.insert("documents".into(), Json::Null);
+        context.insert("messages".into(), messages::normalized(messages));
+        let list = |items: &Option<Vec<Json>>| items.clone().map_or(Json::Null, Json::from);
+        context.insert("tools".into(), list(&options.tools));
+        context.insert("documents".into(), list(&options.documents));
         context.insert(
             "add_generation_prompt".into(),
             options.add_generation_prompt.into(),
         );
         context.insert("bos_token".into(), options.bos_token.clone().into());
         context.insert("eos_token".into(), options.eos_token.clone().into());
-        context.extend(options.variables.clone());
-
-        let mut output = LimitedOutput::default();
-        let rendered = self.environment.get_template(NAME).and_then(|found| {
-            found
-                .render_captured_to(Value::from(Serde(&context)), &mut output)
-                .map(drop)
-        });
-        if output.full {
-            return Err(Error::TemplateOutput {
-                limit: OUTPUT_LIMIT,
-            });
+        if let Some(thinking) = options.thinking {
+            context.insert("enable_thinking".into(), thinking.into());
         }
-        rendered.map_err(template)?;
-        String::from_utf8(output.bytes).map_err(|error| Error::Template(error.to_string()))
+        if let Some(effort) = &options.reasoning_effort {
+            context.insert("reasoning_effort".into(), effort.clone().into());
+        }
+        context.extend(options.variables.clone());
+        let now = options.now.unwrap_or_else(SystemTime::now);
+        run::render(Arc::clone(&self.environment), name, context, now)
+    }
+
+    fn choose(&self, options: &TemplateOptions) -> Result<&str> {
+        let has = |name: &str| self.names.iter().any(|found| found == name);
+        let name = match &options.template {
+            Some(name) => name,
+            None if options.tools.is_some() && has(TOOL_USE) => TOOL_USE,
+            None => DEFAULT,
+        };
+        let found = self.names.iter().find(|found| *found == name);
+        found
+            .map(String::as_str)
+            .ok_or_else(|| Error::NoNamedTemplate {
+                name: name.to_owned(),
+                names: self.names.clone(),
+            })
     }
 }
 
 /// The innermost cause is the one that tells: `raise_exception`'s message, say.
-#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-fn template(error: minijinja::Error) -> Error {
+fn template(error: &minijinja::Error) -> Error {
     let cause: &minijinja::Error = {
-        let mut cause = &error;
+        let mut cause = error;
         while let Some(inner) =
             std::error::Error::source(cause).and_then(<dyn std::error::Error>::downcast_ref)
         {
@@ -156,60 +226,6 @@ fn template(error: minijinja::Error) -> Error {
         return Error::Template(format!("it takes more than {FUEL} steps"));
     }
     Error::Template(cause.to_string())
-}
-
-/// `{% generation %}` marks the assistant's tokens for training; at inference it is
-/// nothing, and minijinja does not know it.
-fn without_generation_blocks(source: &str) -> String {
-    let mut output = String::with_capacity(source.len());
-    let mut rest = source;
-    while let Some(start) = rest.find("{%") {
-        let body = start + 2;
-        let Some(length) = rest[body..].find("%}") else {
-            break;
-        };
-        let (tag, end) = (&rest[body..body + length], body + length + 2);
-        let word = tag.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
-        if word == "generation" || word == "endgeneration" {
-            output.push_str(&rest[..start]);
-            // A block that does nothing keeps the tag's whitespace control.
-            let (open, close) = (tag.starts_with('-'), tag.ends_with('-'));
-            output.push_str(if open { "{%- " } else { "{% " });
-            output.push_str(if word == "generation" {
-                "if true"
-            } else {
-                "endif"
-            });
-            output.push_str(if close { " -%}" } else { " %}" });
-        } else {
-            output.push_str(&rest[..end]);
-        }
-        rest = &rest[end..];
-    }
-    output.push_str(rest);
-    output
-}
-
-/// Collects output up to [`OUTPUT_LIMIT`].
-#[derive(Default)]
-struct LimitedOutput {
-    bytes: Vec<u8>,
-    full: bool,
-}
-
-impl io::Write for LimitedOutput {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + bytes.len() > OUTPUT_LIMIT {
-            self.full = true;
-            return Err(io::Error::other("too much output"));
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -289,6 +305,55 @@ mod tests {
         assert!(error.to_string().contains("steps"), "{error}");
         let recursive = "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}";
         assert!(render(recursive, json!({})).is_err());
+    }
+
+    #[test]
+    fn what_a_template_builds_is_limited() {
+        let grow = |step: &str, end: &str| {
+            let source = format!(
+                "{{% set ns = namespace(l=[], s='x') %}}{{% for i in range(9000) %}}\
+                 {{% for j in range(9000) %}}{step}{{% endfor %}}{{% endfor %}}{end}"
+            );
+            render(&source, json!({}))
+        };
+        // Text that doubles; lists a million deep, which are dropped one inside the other.
+        for step in [
+            "{% set ns.s = ns.s ~ ns.s %}",
+            "{% set ns.l = [ns.l] %}",
+            "{% set ns.l = {'a': ns.l} %}",
+        ] {
+            let error = grow(step, "").unwrap_err().to_string();
+            assert!(error.contains("steps"), "{error}");
+        }
+        let doubled: String = std::iter::once("{% set l = [] %}")
+            .chain(std::iter::repeat_n("{% set l = [l, l] %}", 40))
+            .collect();
+        for end in ["{{ l }}", "{{ l | string }}", "{{ l | tojson }}"] {
+            let error = render(&(doubled.clone() + end), json!({})).unwrap_err();
+            assert!(error.to_string().contains("text is over"), "{error}");
+        }
+        // A namespace that holds itself.
+        let cycle = "{% set a = namespace() %}{% set a.x = [a] %}{% set b = namespace() %}\
+                     {% set b.x = [b] %}{{ a == b }} {{ a.x == b.x }} {{ a.x ~ a }} {{ a == a }}";
+        assert_eq!(
+            render(cycle, json!({})).unwrap(),
+            "False False [<Namespace>]<Namespace> True"
+        );
+        assert!(render("{% set a = namespace(_x=1) %}", json!({})).is_err());
+        assert!(render("{% set a = {} %}{% set a.x = 1 %}", json!({})).is_err());
+    }
+
+    /// Takes as long as a render may.
+    #[test]
+    fn time_is_limited() {
+        let doubled: String = std::iter::once("{% set a = [] %}{% set b = [] %}")
+            .chain(std::iter::repeat_n(
+                "{% set a = [a, a] %}{% set b = [b, b] %}",
+                32,
+            ))
+            .collect();
+        let error = render(&(doubled + "{{ a == b }}"), json!({})).unwrap_err();
+        assert!(matches!(error, Error::TemplateTime { .. }), "{error}");
     }
 
     #[test]

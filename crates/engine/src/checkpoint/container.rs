@@ -33,7 +33,7 @@ struct RawEntry {
 
 /// Reads and checks the header: every tensor lies inside the file and is as long as its
 /// type and shape say.
-pub(super) fn entries(path: &Path) -> Result<BTreeMap<String, Entry>> {
+pub(crate) fn entries(path: &Path) -> Result<BTreeMap<String, Entry>> {
     let file = File::open(path).map_err(|source| Error::file(path, source))?;
     let metadata = file.metadata();
     let length = metadata.map_err(|source| Error::file(path, source))?.len();

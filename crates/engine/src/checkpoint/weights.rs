@@ -7,14 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use mlx_rs::error::IoError;
 use mlx_rs::{Array, Dtype};
 use mlx_sys_ext::{Quantization, Quantized};
 use serde::Deserialize;
 
+use super::adapter::AdapterTensors;
 use super::container::{self, Entry};
-use super::read_json;
+use super::{Checkpoint, read_json};
 use crate::{Error, Result};
 
 /// The tensors of a checkpoint. A model takes those it needs, by canonical name; none is
@@ -25,8 +27,25 @@ pub(crate) struct Weights {
     tensors: BTreeMap<String, Tensor>,
     taken: Vec<Taken>,
     missing: BTreeSet<String>,
+    /// Matrices that were taken, where they are only to be known.
+    recorded: Option<Recorder>,
+    /// What an adapter adds, by canonical path; what is left.
+    adapter: BTreeMap<String, AdapterTensors>,
     dtype: Option<Dtype>,
 }
+
+/// A matrix that a model takes from a checkpoint.
+#[derive(Debug, Clone)]
+pub(crate) struct StoredMatrix {
+    /// The name in the file.
+    pub name: String,
+    pub is_quantised: bool,
+    /// Whether it is stored `[..., in, out]` rather than `[..., out, in]`.
+    pub is_turned: bool,
+}
+
+/// Where the matrices of a model are noted while it is loaded without its data.
+pub(crate) type Recorder = Arc<Mutex<Vec<StoredMatrix>>>;
 
 /// A tensor that a model took.
 #[derive(Debug)]
@@ -73,10 +92,11 @@ impl Weights {
     /// models, or nothing if the models have no use for it. Floats become `dtype`, or stay
     /// as they are stored.
     pub(crate) fn open(
-        folder: &Path,
+        checkpoint: &Checkpoint,
         dtype: Option<Dtype>,
         canonical: impl Fn(&str) -> Option<String>,
     ) -> Result<Self> {
+        let folder = checkpoint.folder();
         let mut tensors = BTreeMap::new();
         for (path, listed) in files(folder)? {
             let entries = container::entries(&path)?;
@@ -117,6 +137,11 @@ impl Weights {
             tensors,
             taken: Vec::new(),
             missing: BTreeSet::new(),
+            recorded: checkpoint.recorder.clone(),
+            adapter: match &checkpoint.adapter {
+                Some(adapter) => adapter.tensors(&canonical)?,
+                None => BTreeMap::new(),
+            },
             dtype,
         })
     }
@@ -174,7 +199,9 @@ impl Weights {
         path: &str,
         shape: &[i32],
     ) -> Result<Option<(Quantized, Quantization)>> {
-        let Some(scales) = self.tensors.remove(&format!("{path}.scales")) else {
+        let scales = self.tensors.remove(&format!("{path}.scales"));
+        self.record(&format!("{path}.weight"), scales.is_some(), false);
+        let Some(scales) = scales else {
             return Ok(None);
         };
         let biases = self.tensors.remove(&format!("{path}.biases"));
@@ -194,6 +221,53 @@ impl Weights {
             biases: biases.map(|biases| self.keep(biases)).transpose()?,
         };
         Ok(Some((quantized, quantization)))
+    }
+
+    /// Notes that a tensor is a stack of matrices, if that is to be known: fused experts.
+    pub(crate) fn record_stack(&self, name: &str, is_turned: bool) {
+        self.record(name, false, is_turned);
+    }
+
+    /// Notes that a tensor is a matrix.
+    fn record(&self, name: &str, is_quantised: bool, is_turned: bool) {
+        let (Some(recorded), Some(tensor)) = (&self.recorded, self.tensors.get(name)) else {
+            return;
+        };
+        let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
+        recorded.push(StoredMatrix {
+            name: tensor.name.clone(),
+            is_quantised,
+            is_turned,
+        });
+    }
+
+    /// Takes what an adapter adds to a matrix `[out, input]`, if it does.
+    ///
+    /// # Errors
+    /// [`Error::TensorShape`].
+    pub(crate) fn take_adapter(
+        &mut self,
+        path: &str,
+        input: i32,
+        out: i32,
+    ) -> Result<Option<AdapterTensors>> {
+        let Some(found) = self.adapter.remove(path) else {
+            return Ok(None);
+        };
+        let (a, b) = (found.a.shape(), found.b.shape());
+        if a[0] != input || b[1] != out || a[1] != b[0] {
+            return Err(Error::TensorShape {
+                name: format!("{} of the adapter", found.module),
+                expected: vec![out, input],
+                found: vec![b[1], a[0]],
+            });
+        }
+        let dtype = self.working_dtype();
+        Ok(Some(AdapterTensors {
+            a: found.a.as_dtype(dtype)?,
+            b: found.b.as_dtype(dtype)?,
+            ..found
+        }))
     }
 
     /// The working type: the one asked for, or else that of the floats that are left.
@@ -241,14 +315,16 @@ impl Weights {
                 names: self.missing.into_iter().collect(),
             });
         }
-        if !self.tensors.is_empty() {
-            let mut names: Vec<_> = self
-                .tensors
-                .into_values()
-                .map(|tensor| tensor.name)
-                .collect();
+        if !self.tensors.is_empty() || !self.adapter.is_empty() {
+            let modules = self.adapter.into_values();
+            let of_adapter = modules.map(|found| format!("{} of the adapter", found.module));
+            let tensors = self.tensors.into_values().map(|tensor| tensor.name);
+            let mut names: Vec<_> = tensors.chain(of_adapter).collect();
             names.sort();
             return Err(Error::UnexpectedTensors { names });
+        }
+        if self.recorded.is_some() {
+            return Ok(());
         }
         let total = self.taken.iter().map(|taken| taken.bytes).sum();
         let mut done = 0;
@@ -349,7 +425,7 @@ fn quantization_of(
 }
 
 /// The weight files, each with the names that the index says it holds, if there is one.
-fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<BTreeSet<String>>)>> {
+pub(crate) fn files(folder: &Path) -> Result<Vec<(PathBuf, Option<BTreeSet<String>>)>> {
     let index_path = folder.join("model.safetensors.index.json");
     if index_path.is_file() {
         let index: Index = read_json(&index_path)?;

@@ -14,8 +14,6 @@ mod text;
 mod unified;
 mod vision;
 
-use std::path::Path;
-
 use mlx_rs::{Array, Dtype};
 use prefill_media_preprocess::audio::Gemma4Audio;
 
@@ -42,6 +40,7 @@ pub(crate) struct Gemma4 {
     windows: Vec<Option<i32>>,
     /// Bytes of one token's keys and values in each of those layers.
     row_bytes: Vec<usize>,
+    head_sizes: Vec<i32>,
     /// Values that one token takes in the widest layer, its inputs and outputs together.
     widest: usize,
     max_positions: usize,
@@ -158,7 +157,7 @@ impl Gemma4 {
     ) -> Result<Self> {
         let config = read_config(checkpoint)?;
         config.check()?;
-        let mut weights = open_weights(checkpoint.folder(), &config, dtype)?;
+        let mut weights = open_weights(checkpoint, &config, dtype)?;
         let text_config = &config.text_config;
         let dtype = weights.working_dtype();
         let dtype_bytes = if dtype == Dtype::Float32 { 4 } else { 2 };
@@ -194,6 +193,9 @@ impl Gemma4 {
             audio,
             windows,
             row_bytes,
+            head_sizes: (0..text_config.first_shared_layer())
+                .map(|layer| text_config.head_size(text_config.layer_types[layer]))
+                .collect(),
             widest: (6 * text_config.intermediate_size + 6 * text_config.hidden_size) as usize,
             dtype_bytes,
             max_positions: text_config.max_position_embeddings,
@@ -207,6 +209,14 @@ impl Gemma4 {
 impl LanguageModel for Gemma4 {
     fn new_cache(&self) -> Cache {
         Cache::new(self.windows.iter().copied())
+    }
+
+    fn head_sizes(&self) -> Vec<i32> {
+        self.head_sizes.clone()
+    }
+
+    fn value_bytes(&self) -> usize {
+        self.dtype_bytes
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {
@@ -267,13 +277,17 @@ fn load_norm(weights: &mut Weights, path: &str, size: i32, config: &TextConfig) 
 
 /// The checkpoint's tensors under the names of this module: Hugging Face's without the
 /// leading `model.`, `language_model.` before those of the text.
-fn open_weights(folder: &Path, config: &Gemma4Config, dtype: Option<Dtype>) -> Result<Weights> {
+fn open_weights(
+    checkpoint: &Checkpoint,
+    config: &Gemma4Config,
+    dtype: Option<Dtype>,
+) -> Result<Weights> {
     let first_shared = config.text_config.first_shared_layer();
     let (has_vision, has_audio) = (
         config.vision_config.is_some(),
         config.audio_config.is_some(),
     );
-    Weights::open(folder, dtype, |name| {
+    Weights::open(checkpoint, dtype, |name| {
         // mlx-community stores `language_model.model.X` for `model.language_model.X`.
         let name = name.strip_prefix("model.").unwrap_or(name);
         let name = match name.strip_prefix("language_model.model.") {

@@ -49,7 +49,7 @@ impl Qwen {
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Self> {
         let config = QwenConfig::read(checkpoint)?;
-        let mut weights = names::open(checkpoint.folder(), &config, dtype)?;
+        let mut weights = names::open(checkpoint, &config, dtype)?;
         let dtype = weights.working_dtype();
         let text = TextModel::load(&mut weights, &config)?;
         // A tower's residual stream may leave the range of f16.
@@ -74,16 +74,19 @@ impl Qwen {
             dtype,
         })
     }
-
-    /// Bytes of a value of the working type.
-    fn value_bytes(&self) -> usize {
-        if self.dtype == Dtype::Float32 { 4 } else { 2 }
-    }
 }
 
 impl LanguageModel for Qwen {
     fn new_cache(&self) -> Cache {
         self.text.cache()
+    }
+
+    fn head_sizes(&self) -> Vec<i32> {
+        vec![self.memory.head; self.memory.full]
+    }
+
+    fn value_bytes(&self) -> usize {
+        if self.dtype == Dtype::Float32 { 4 } else { 2 }
     }
 
     fn cache_bytes(&self, tokens: usize) -> usize {

@@ -3,7 +3,7 @@
 use mlx_rs::Array;
 use mlx_rs::ops::addmm;
 
-use super::Matrix;
+use super::{Lora, Matrix};
 use crate::Result;
 use crate::checkpoint::weights::Weights;
 
@@ -12,6 +12,7 @@ use crate::checkpoint::weights::Weights;
 pub(crate) struct BiasedLinear {
     matrix: Matrix,
     bias: Array,
+    adapter: Option<Lora>,
 }
 
 impl BiasedLinear {
@@ -20,14 +21,19 @@ impl BiasedLinear {
         Ok(Self {
             matrix: Matrix::load(weights, path, &[out, input])?,
             bias: weights.take(&format!("{path}.bias"), &[out])?,
+            adapter: Lora::load(weights, path, input, out)?,
         })
     }
 
     /// `[..., in]` to `[..., out]`.
     pub(crate) fn forward(&self, x: &Array) -> Result<Array> {
-        match &self.matrix {
-            Matrix::Plain { transposed } => Ok(addmm(&self.bias, x, transposed, None, None)?),
-            Matrix::Quantized { .. } => Ok(self.matrix.multiply(x)?.add(&self.bias)?),
+        let y = match &self.matrix {
+            Matrix::Plain { transposed } => addmm(&self.bias, x, transposed, None, None)?,
+            Matrix::Quantized { .. } => self.matrix.multiply(x)?.add(&self.bias)?,
+        };
+        match &self.adapter {
+            Some(adapter) => adapter.add_to(&y, x),
+            None => Ok(y),
         }
     }
 }

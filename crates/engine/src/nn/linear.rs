@@ -3,7 +3,7 @@
 use mlx_rs::Array;
 use mlx_rs::ops::clip;
 
-use super::Matrix;
+use super::{Lora, Matrix};
 use crate::Result;
 use crate::checkpoint::weights::Weights;
 
@@ -11,18 +11,25 @@ use crate::checkpoint::weights::Weights;
 #[derive(Debug)]
 pub(crate) struct Linear {
     matrix: Matrix,
+    adapter: Option<Lora>,
 }
 
 impl Linear {
     /// Takes `{path}.weight` of shape `[out, input]`, quantised or not.
     pub(crate) fn load(weights: &mut Weights, path: &str, input: i32, out: i32) -> Result<Self> {
-        let matrix = Matrix::load(weights, path, &[out, input])?;
-        Ok(Self { matrix })
+        Ok(Self {
+            matrix: Matrix::load(weights, path, &[out, input])?,
+            adapter: Lora::load(weights, path, input, out)?,
+        })
     }
 
     /// `[..., in]` to `[..., out]`.
     pub(crate) fn forward(&self, x: &Array) -> Result<Array> {
-        self.matrix.multiply(x)
+        let y = self.matrix.multiply(x)?;
+        match &self.adapter {
+            Some(adapter) => adapter.add_to(&y, x),
+            None => Ok(y),
+        }
     }
 }
 

@@ -2,19 +2,19 @@
 
 mod config;
 mod prepare;
-mod prepared;
 
 use std::path::Path;
 
-pub use prepared::Gemma4Audio;
 use serde_json::Value;
 
+use super::AudioFeatures;
 use super::mel::LogMel;
+use super::usm::{MAX_SAMPLES, Parameters, Variant};
 use crate::config::read_folder;
 use crate::error::Result;
 
-/// The longest clip that transformers takes, in samples: 30 seconds.
-pub const MAX_SAMPLES: usize = 480_000;
+/// A clip as Gemma 4 takes it.
+pub type Gemma4Audio = AudioFeatures;
 
 /// What a row of `input_features` is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -104,16 +104,16 @@ pub struct Gemma4AudioProcessor {
 impl Default for Gemma4AudioProcessor {
     /// The class defaults of transformers 5.24: the tower's features, 30 seconds.
     fn default() -> Self {
-        Self::from_parts(config::Tower::default())
+        Self::from_parts(&Parameters::new(Variant::Gemma4))
     }
 }
 
 impl Gemma4AudioProcessor {
-    fn from_parts(tower: config::Tower) -> Self {
+    fn from_parts(parameters: &Parameters) -> Self {
         Self {
             layout: Gemma4AudioLayout::Tower,
-            input_scale: tower.input_scale as f32,
-            mel: tower.log_mel(),
+            input_scale: parameters.input_scale as f32,
+            mel: parameters.log_mel(),
             samples_per_token: 640,
             max_samples: Some(MAX_SAMPLES),
             token_count: TokenCount::default(),

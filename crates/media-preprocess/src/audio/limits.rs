@@ -13,8 +13,8 @@ pub(crate) const MAX_CHANNELS: usize = 64;
 /// Bounds on what decoding holds and how long it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most samples at 16 kHz that may be held. By default three hours: 172,800,000 samples,
-    /// 691 MB. What [`AudioStream`](super::AudioStream) hands over block by block isn't
+    /// Most samples that may be held, after resampling. By default three hours at 16 kHz:
+    /// 172,800,000 samples, 691 MB. What [`AudioStream`](super::AudioStream) hands over block by block isn't
     /// counted.
     pub max_samples: u64,
     /// Longest time that one decode may take, checked at every packet. By default ten minutes.

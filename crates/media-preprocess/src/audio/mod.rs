@@ -1,22 +1,26 @@
 //! Audio: bytes of a file to one channel at 16 kHz, and to the features of the model families.
 
+mod chunks;
 mod decode;
+mod features;
+pub mod gemma3n;
 pub mod gemma4;
 mod limits;
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "the parts of families that follow"
-)]
 mod mel;
 mod resample;
+mod usm;
+pub mod whisper;
 
+pub use chunks::Chunks;
 pub use decode::{
     Audio, AudioStream, DecodeOptions, Format, Progress, ReadSeek, SourceInfo, decode, decode_file,
 };
+pub use features::AudioFeatures;
+pub use gemma3n::Gemma3nAudioProcessor;
 pub use gemma4::{Gemma4Audio, Gemma4AudioLayout, Gemma4AudioProcessor, TokenCount};
 pub use limits::Limits;
 pub use resample::{Resampler, resample};
+pub use whisper::{WhisperAudio, WhisperAudioProcessor, WhisperPadding};
 
 /// Samples a second of everything that a model gets.
 pub const SAMPLE_RATE: u32 = 16_000;
@@ -31,7 +35,14 @@ pub struct Truncation {
     pub total: u64,
 }
 
-/// The codecs of this build.
-fn codecs() -> &'static symphonia::core::codecs::registry::CodecRegistry {
-    symphonia::default::get_codecs()
+impl Truncation {
+    /// What was cut of `total` samples, if anything; it is logged too.
+    fn of(kept: usize, total: u64) -> Option<Self> {
+        let kept = kept as u64;
+        if kept >= total {
+            return None;
+        }
+        tracing::warn!(kept, total, "the clip is longer than the model takes");
+        Some(Self { kept, total })
+    }
 }

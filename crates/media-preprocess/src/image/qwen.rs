@@ -11,7 +11,9 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use grid::check_pixel_bounds;
-pub(crate) use grid::{QwenGrid, area_bounded_size, check_aspect, read_pixel_bounds, round_to};
+pub(crate) use grid::{QwenGrid, area_bounded_size, read_pixel_bounds};
+#[cfg(feature = "video")]
+pub(crate) use grid::{check_aspect, round_to};
 use serde_json::Value;
 
 use super::patches::CutDigest;

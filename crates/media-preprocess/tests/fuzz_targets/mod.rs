@@ -6,6 +6,10 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use prefill_media_preprocess::Error;
+use prefill_media_preprocess::audio::{
+    DecodeOptions as AudioOptions, Gemma3nAudioProcessor, Gemma4AudioProcessor,
+    Limits as AudioLimits, WhisperAudioProcessor, decode as decode_audio,
+};
 use prefill_media_preprocess::image::resize::{
     Backend, Filter, ImageView, Instructions, PassOrder, Resizer,
 };
@@ -61,6 +65,31 @@ pub(crate) fn animation(data: &[u8]) {
     }
 }
 
+/// Every audio format: the first bytes choose it.
+pub(crate) fn audio(data: &[u8]) {
+    let limits = AudioLimits {
+        max_samples: 1 << 22,
+        max_time: Duration::from_secs(10),
+    };
+    let options = AudioOptions::default().with_limits(limits);
+    match decode_audio(data, &options) {
+        Ok(audio) => {
+            assert_eq!(audio.samples.len() as u64, audio.total_samples);
+            assert!(audio.total_samples <= limits.max_samples);
+            assert!(audio.samples.iter().all(|sample| sample.is_finite()));
+            let Ok(prepared) = Gemma4AudioProcessor::default().prepare(&audio.samples) else {
+                // Samples too large for f32.
+                return;
+            };
+            assert_eq!(prepared.input_features.len(), prepared.rows * prepared.dim);
+            assert_eq!(prepared.soft_tokens, prepared.valid_rows().div_ceil(4));
+        }
+        // Decoders outlast the limit only between packets.
+        Err(Error::TimeLimit { .. }) => panic!("slow"),
+        Err(_) => {}
+    }
+}
+
 /// Processor configurations, and the sizes that accepted ones give.
 pub(crate) fn config(data: &[u8]) {
     let Ok(value) = serde_json::from_slice(data) else {
@@ -94,6 +123,13 @@ pub(crate) fn config(data: &[u8]) {
         }
     }
     let _ = Gemma4VideoProcessor::from_json(&value);
+    if let Ok(processor) = Gemma4AudioProcessor::from_json(&value) {
+        let _ = processor.prepare(&[0.5; 700]);
+    }
+    if let Ok(processor) = Gemma3nAudioProcessor::from_json(&value) {
+        let _ = processor.prepare(&[0.5; 700]);
+    }
+    let _ = WhisperAudioProcessor::from_json(&value);
 }
 
 /// Resizes: bytes give the sizes, the way and the pixels; every instruction set must agree.

@@ -8,17 +8,23 @@ use std::fmt::Write;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind};
 
+use super::repr::{as_float, float_text};
+use super::{methods, namespace, repr, time};
+
 /// Makes `environment` behave as Jinja2 in transformers does.
 pub(super) fn install(environment: &mut Environment<'static>) {
-    environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-    environment.set_formatter(|output, state, value| match as_float(value) {
-        Some(number) => output.write_str(&float_text(number)).map_err(Error::from),
+    namespace::install(environment);
+    environment.set_unknown_method_callback(methods::call);
+    environment.set_formatter(|output, state, value| match repr::text(value)? {
+        Some(text) => output.write_str(&text).map_err(Error::from),
         None => minijinja::escape_formatter(output, state, value),
     });
-    environment.add_filter("string", |value: &Value| match as_float(value) {
-        Some(number) => Value::from(float_text(number)),
-        None if value.kind() == ValueKind::String => value.clone(),
-        None => Value::from(value.to_string()),
+    environment.add_filter("string", |value: &Value| -> Result<Value, Error> {
+        Ok(match repr::text(value)? {
+            Some(text) => Value::from(text),
+            None if value.kind() == ValueKind::String => value.clone(),
+            None => Value::from(value.to_string()),
+        })
     });
     environment.add_filter("tojson", to_json);
     environment.add_test("iterable", |value: &Value| {
@@ -31,45 +37,13 @@ pub(super) fn install(environment: &mut Environment<'static>) {
             ValueKind::String | ValueKind::Seq | ValueKind::Map
         )
     });
+    environment.add_function("strftime_now", |format: &str| time::strftime_now(format));
     environment.add_function(
         "raise_exception",
         |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         },
     );
-}
-
-fn as_float(value: &Value) -> Option<f64> {
-    (value.kind() == ValueKind::Number && !value.is_integer())
-        .then(|| f64::try_from(value.clone()).ok())
-        .flatten()
-}
-
-/// Python's `repr` of a float: the shortest digits that read back as the same number,
-/// in exponent form below 1e-4 and from 1e16 on (`CPython`'s `Python/pystrtod.c`).
-fn float_text(number: f64) -> String {
-    if number.is_nan() {
-        return "nan".to_owned();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 { "inf" } else { "-inf" }.to_owned();
-    }
-    // Rust prints the shortest digits too: `d.ddde±x`.
-    let scientific = format!("{number:e}");
-    let Some((mantissa, exponent)) = scientific.split_once('e') else {
-        return scientific;
-    };
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        let fixed = number.to_string();
-        return if fixed.contains('.') {
-            fixed
-        } else {
-            fixed + ".0"
-        };
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
 /// Python's `json.dumps(value, ensure_ascii=False, indent=..., separators=..., sort_keys=...)`,
@@ -117,17 +91,11 @@ struct JsonWriter {
 }
 
 impl JsonWriter {
-    /// Deeper nesting than this is refused, as Python's recursion limit does in effect.
-    const DEPTH_LIMIT: usize = 200;
-
     /// Nobody indents further; it bounds what a template can make of a short value.
     const INDENT_LIMIT: usize = 32;
 
     fn value(&self, text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
-        if depth > Self::DEPTH_LIMIT {
-            let fact = format!("tojson: nested deeper than {}", Self::DEPTH_LIMIT);
-            return Err(Error::new(ErrorKind::InvalidOperation, fact));
-        }
+        repr::check(text, depth)?;
         match value.kind() {
             ValueKind::None => text.push_str("null"),
             ValueKind::Bool => text.push_str(if value.is_true() { "true" } else { "false" }),
@@ -164,7 +132,7 @@ impl JsonWriter {
     /// Keys that are no strings are written as the string of their JSON.
     fn key_text(&self, key: &Value) -> Result<String, Error> {
         let mut text = String::new();
-        self.value(&mut text, key, Self::DEPTH_LIMIT)?;
+        self.value(&mut text, key, repr::DEPTH_LIMIT)?;
         Ok(text)
     }
 
@@ -253,28 +221,11 @@ mod tests {
     }
 
     #[test]
-    fn floats_are_written_as_python_writes_them() {
-        for (number, text) in [
-            (12.5, "12.5"),
-            (1.0, "1.0"),
-            (-0.0, "-0.0"),
-            (1e15, "1000000000000000.0"),
-            (1e16, "1e+16"),
-            (1.5e20, "1.5e+20"),
-            (0.0001, "0.0001"),
-            (0.00001, "1e-05"),
-            (1e-7, "1e-07"),
-            (f64::MAX, "1.7976931348623157e+308"),
-            (5e-324, "5e-324"),
-        ] {
-            assert_eq!(float_text(number), text);
-        }
+    fn floats_have_one_text_everywhere() {
+        let source = "{{ x }} {{ x | string }} {{ x | tojson }} {{ [x, 'a'] }} {{ [x] | string }}";
         assert_eq!(
-            render(
-                "{{ x }} {{ x | string }} {{ x | tojson }}",
-                context! { x => 1e20 }
-            ),
-            "1e+20 1e+20 1e+20"
+            render(source, context! { x => 1e20 }),
+            "1e+20 1e+20 1e+20 [1e+20, 'a'] [1e+20]"
         );
     }
 

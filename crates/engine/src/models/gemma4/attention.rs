@@ -1,17 +1,13 @@
 //! Attention of the text decoder.
 
 use mlx_rs::Array;
-use mlx_rs::ops::indexing::TryIndexOp;
 
 use super::config::{LayerKind, RopeConfig, RopeType, TextConfig};
 use super::load_norm;
 use crate::Result;
-use crate::cache::LayerCache;
+use crate::cache::{KeysValues, LayerCache};
 use crate::checkpoint::weights::Weights;
-use crate::nn::{Linear, Mask, RmsNorm, Rope, attention};
-
-/// Keys and values that a layer's queries attend to, `[1, heads, tokens, D]` each.
-pub(super) type KeysValues = (Array, Array);
+use crate::nn::{Linear, Mask, RmsNorm, Rope, attend};
 
 /// One layer's attention.
 #[derive(Debug)]
@@ -130,9 +126,9 @@ impl Attention {
             Some(norm) => norm.forward(&values)?,
             None => values,
         };
-        let (keys, values) = cache.update(&keys, &values)?;
-        let seen = attention(&queries, &keys, &values, self.scale, mask)?;
-        Ok((self.merge(&seen)?, Some((keys, values))))
+        let kept = cache.update(&keys, &values)?;
+        let seen = attend(&queries, &kept, self.scale, mask)?;
+        Ok((self.merge(&seen)?, Some(kept)))
     }
 
     /// A layer that reads `shared` keys and values, whose last row belongs to the last
@@ -141,20 +137,12 @@ impl Attention {
         &self,
         x: &Array,
         position: i32,
-        (keys, values): &KeysValues,
+        kept: &KeysValues,
     ) -> Result<Array> {
         let queries = self.queries(x, position)?;
-        let rows = keys.dim(2);
-        let first = self.window.map_or(0, |window| (rows - window).max(0));
-        let visible = (.., .., first..rows, ..);
-        let (keys, values) = (keys.try_index(visible.clone())?, values.try_index(visible)?);
-        self.merge(&attention(
-            &queries,
-            &keys,
-            &values,
-            self.scale,
-            &Mask::None,
-        )?)
+        let hidden = |window: i32| (kept.count() - window).max(0);
+        let visible = kept.from_row(self.window.map_or(0, hidden))?;
+        self.merge(&attend(&queries, &visible, self.scale, &Mask::None)?)
     }
 
     fn queries(&self, x: &Array, offset: i32) -> Result<Array> {

@@ -7,7 +7,7 @@ use mlx_rs::ops::{argpartition_axis, softmax_axis};
 use super::config::{ExpertSizes, TextConfig};
 use crate::Result;
 use crate::checkpoint::weights::Weights;
-use crate::nn::{Linear, Matrix, RmsNorm, gelu_tanh, scalar_like};
+use crate::nn::{Linear, Matrix, RmsNorm, gated_gelu, scalar_like};
 
 /// `norm1(mlp) + norm2(sum of the chosen experts' outputs, weighted)`.
 #[derive(Debug)]
@@ -122,6 +122,8 @@ impl Experts {
         let ExpertSizes { experts, width, .. } = sizes;
         let fused = format!("{path}.gate_up_proj");
         if weights.contains(&fused) {
+            weights.record_stack(&fused, false);
+            weights.record_stack(&format!("{path}.down_proj"), false);
             let both = weights.take(&fused, &[experts, 2 * width, hidden])?;
             let halves = both.split_equal(2, 1)?;
             let down = weights.take(&format!("{path}.down_proj"), &[experts, hidden, width])?;
@@ -146,8 +148,8 @@ impl Experts {
     fn forward(&self, x: &Array, chosen: &Array) -> Result<Array> {
         // One row a product, for every chosen expert of every token.
         let rows = x.expand_dims_axes(&[-2, -3])?;
-        let gate = gelu_tanh(&self.gate.gather(&rows, chosen)?)?;
-        let gated = gate.multiply(self.up.gather(&rows, chosen)?)?;
+        let gate = self.gate.gather(&rows, chosen)?;
+        let gated = gated_gelu(&gate, &self.up.gather(&rows, chosen)?)?;
         Ok(self.down.gather(&gated, chosen)?.squeeze_axes(&[-2])?)
     }
 }

@@ -2,14 +2,14 @@
 
 use mlx_rs::Array;
 
-use super::attention::{Attention, KeysValues};
+use super::attention::Attention;
 use super::config::TextConfig;
 use super::experts::Mixture;
 use super::load_norm;
 use crate::Result;
-use crate::cache::LayerCache;
+use crate::cache::{KeysValues, LayerCache};
 use crate::checkpoint::weights::Weights;
-use crate::nn::{Linear, Mask, RmsNorm, gelu_tanh};
+use crate::nn::{Linear, Mask, RmsNorm, gated_gelu};
 
 /// Attention and MLP, each between two norms, then the per-layer embedding's gate.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Mlp {
     }
 
     fn forward(&self, x: &Array) -> Result<Array> {
-        let gated = gelu_tanh(&self.gate.forward(x)?)?.multiply(self.up.forward(x)?)?;
+        let gated = gated_gelu(&self.gate.forward(x)?, &self.up.forward(x)?)?;
         self.down.forward(&gated)
     }
 }
@@ -174,7 +174,7 @@ impl PerLayerGate {
     }
 
     fn forward(&self, h: &Array, per_layer: &Array) -> Result<Array> {
-        let gated = gelu_tanh(&self.gate.forward(h)?)?.multiply(per_layer)?;
+        let gated = gated_gelu(&self.gate.forward(h)?, per_layer)?;
         self.norm.forward(&self.projection.forward(&gated)?)
     }
 }

@@ -3,17 +3,16 @@
 use mlx_rs::Array;
 use mlx_rs::Dtype;
 use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_rs::ops::{concatenate, logical_or, minimum, select, tanh};
+use mlx_rs::ops::{concatenate, logical_or, minimum, select};
 
-use super::attention::KeysValues;
 use super::config::{Gemma4Config, LayerKind, TextConfig};
 use super::layer::DecoderLayer;
 use super::load_norm;
 use crate::Result;
-use crate::cache::Cache;
+use crate::cache::{Cache, KeysValues};
 use crate::checkpoint::weights::Weights;
 use crate::models::{Chunk, Placed};
-use crate::nn::{Linear, Mask, Matrix, RmsNorm, scalar_like};
+use crate::nn::{Linear, Mask, Matrix, RmsNorm, scalar_like, soft_cap};
 
 /// The decoder.
 #[derive(Debug)]
@@ -145,10 +144,7 @@ impl TextModel {
     fn head(&self, h: &Array) -> Result<Array> {
         let logits = self.embedding.multiply(&self.norm.forward(h)?)?;
         let logits = match self.softcap {
-            Some(cap) => {
-                let cap = scalar_like(cap, &logits)?;
-                tanh(logits.divide(&cap)?)?.multiply(&cap)?
-            }
+            Some(cap) => soft_cap(&logits, cap)?,
             None => logits,
         };
         Ok(logits.reshape(&[-1])?.as_dtype(Dtype::Float32)?)

@@ -6,7 +6,7 @@ use mlx_rs::{Array, Dtype};
 use super::config::{TextConfig, VisionConfig};
 use super::patches::Patches;
 use crate::checkpoint::weights::Weights;
-use crate::nn::{ClippedLinear, Linear, Mask, RmsNorm, attention, gelu_tanh, scalar_like};
+use crate::nn::{ClippedLinear, Linear, Mask, RmsNorm, attention, gated_gelu, scalar_like};
 use crate::{Error, Result};
 
 /// Keys are normalised, so logits need no scale.
@@ -220,7 +220,7 @@ impl VisionLayer {
         let attended = self.attend(&self.input_norm.forward(h)?, rotation)?;
         let h = h.add(self.post_attention_norm.forward(&attended)?)?;
         let x = self.pre_mlp_norm.forward(&h)?;
-        let gated = gelu_tanh(&self.gate.forward(&x)?)?.multiply(self.up.forward(&x)?)?;
+        let gated = gated_gelu(&self.gate.forward(&x)?, &self.up.forward(&x)?)?;
         let mlp = self.down.forward(&gated)?;
         Ok(h.add(self.post_mlp_norm.forward(&mlp)?)?)
     }

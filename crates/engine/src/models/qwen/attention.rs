@@ -9,7 +9,7 @@ use super::names::{self, NormStorage};
 use crate::Result;
 use crate::cache::LayerCache;
 use crate::checkpoint::weights::Weights;
-use crate::nn::{Linear, Mask, RmsNorm, Rotation, attention};
+use crate::nn::{Linear, Mask, RmsNorm, Rotation, attend};
 
 /// One layer's attention. Queries and keys are normalised a head at a time before they turn.
 #[derive(Debug)]
@@ -88,9 +88,9 @@ impl Attention {
         let keys = outside(self.key_norm.forward(&keys)?)?;
         let values = outside(split(self.value.forward(x)?, self.key_value_heads)?)?;
         let (queries, keys) = (rotation.apply(&queries)?, rotation.apply(&keys)?);
-        let (keys, values) = cache.update(&keys, &values)?;
+        let kept = cache.update(&keys, &values)?;
         let scale = (self.head_size as f32).powf(-0.5);
-        let seen = attention(&queries, &keys, &values, scale, mask)?;
+        let seen = attend(&queries, &kept, scale, mask)?;
         let mut merged = outside(seen)?.reshape(&[1, tokens, -1])?;
         if let Some(gate) = gate {
             merged = merged.multiply(sigmoid(gate.reshape(&[1, tokens, -1])?)?)?;

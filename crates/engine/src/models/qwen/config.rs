@@ -88,6 +88,10 @@ pub(super) struct TextConfig {
 /// What a sequence takes of memory.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemorySizes {
+    /// Layers with keys and values.
+    pub full: usize,
+    /// The size of their heads.
+    pub head: i32,
     /// Values of one token's keys and values, in all layers that have them.
     pub row: usize,
     /// Values of the states, f32.
@@ -109,6 +113,8 @@ impl QwenConfig {
         let width = size(text.intermediate_size)
             .max(size(text.moe_intermediate_size) * size(text.num_experts_per_tok));
         MemorySizes {
+            full,
+            head: text.head_dim,
             row: 2 * full * text.num_key_value_heads as usize * text.head_dim as usize,
             state: (text.num_hidden_layers - full) * memory,
             widest: 3 * width + 8 * text.hidden_size as usize,

@@ -7,7 +7,7 @@ use mlx_rs::ops::{argpartition_axis, softmax_axis, stack};
 use super::config::{ExpertSizes, Family, QwenConfig};
 use crate::Result;
 use crate::checkpoint::weights::Weights;
-use crate::nn::{Linear, Matrix, silu};
+use crate::nn::{Linear, Matrix, gated_silu};
 
 /// The sum of the chosen experts' outputs, weighted: each `down(silu(gate(x)) * up(x))`.
 #[derive(Debug)]
@@ -45,8 +45,8 @@ impl Mixture {
         let (chosen, shares) = self.route(x)?;
         // One row a product, for every chosen expert of every token.
         let rows = x.expand_dims_axes(&[-2, -3])?;
-        let gate = silu(&self.gate.gather(&rows, &chosen)?)?;
-        let gated = gate.multiply(self.up.gather(&rows, &chosen)?)?;
+        let gate = self.gate.gather(&rows, &chosen)?;
+        let gated = gated_silu(&gate, &self.up.gather(&rows, &chosen)?)?;
         let outputs = self.down.gather(&gated, &chosen)?.squeeze_axes(&[-2])?;
         Ok(outputs
             .multiply(shares.expand_dims(-1)?)?
@@ -131,7 +131,9 @@ fn fused(
         } else {
             [experts, out, input]
         };
-        weights.take(&format!("{path}.{name}"), &shape)
+        let name = format!("{path}.{name}");
+        weights.record_stack(&name, is_turned);
+        weights.take(&name, &shape)
     };
     let both = take("gate_up_proj", 2 * width, hidden)?;
     let down = take("down_proj", hidden, width)?;

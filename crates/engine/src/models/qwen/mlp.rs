@@ -7,7 +7,7 @@ use super::config::QwenConfig;
 use super::experts::Mixture;
 use crate::Result;
 use crate::checkpoint::weights::Weights;
-use crate::nn::{Linear, silu};
+use crate::nn::{Linear, gated_silu};
 
 /// Either.
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Mlp {
     }
 
     fn forward(&self, x: &Array) -> Result<Array> {
-        let gated = silu(&self.gate.forward(x)?)?.multiply(self.up.forward(x)?)?;
+        let gated = gated_silu(&self.gate.forward(x)?, &self.up.forward(x)?)?;
         self.down.forward(&gated)
     }
 }

@@ -1,11 +1,10 @@
 //! The names and layouts that checkpoints come in.
 
-use std::path::Path;
-
 use mlx_rs::Dtype;
 
 use super::config::{Family, QwenConfig};
 use crate::Result;
+use crate::checkpoint::Checkpoint;
 use crate::checkpoint::weights::Weights;
 use crate::nn::RmsNorm;
 
@@ -20,10 +19,14 @@ pub(super) enum NormStorage {
 
 /// The checkpoint's tensors under the names of this module: `language_model.X`, `vision.X` and
 /// `lm_head.X`.
-pub(super) fn open(folder: &Path, config: &QwenConfig, dtype: Option<Dtype>) -> Result<Weights> {
+pub(super) fn open(
+    checkpoint: &Checkpoint,
+    config: &QwenConfig,
+    dtype: Option<Dtype>,
+) -> Result<Weights> {
     let has_vision = config.vision.is_some();
     let is_tied = config.is_tied;
-    Weights::open(folder, dtype, |name| {
+    Weights::open(checkpoint, dtype, |name| {
         // Qwen3.5's draft head, which may stand under either prefix.
         if name.contains("mtp.") || name.contains("rotary_emb") {
             return None;

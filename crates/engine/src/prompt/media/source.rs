@@ -62,7 +62,7 @@ impl Medium<'_> {
             MediaSource::Path(path) => {
                 let file = File::open(path).map_err(|source| Error::file(path, source))?;
                 AudioStream::new(file, &options).and_then(|stream| {
-                    processor.prepare_stream(stream, &options, &mut |_| ControlFlow::Continue(()))
+                    processor.prepare_stream(stream, &mut |_| ControlFlow::Continue(()))
                 })
             }
             _ => processor.prepare_bytes(&self.bytes()?, &options),

@@ -78,12 +78,9 @@ impl Format {
         })
     }
 
-    /// Whether its files state their length in samples, not by an estimate.
+    /// Whether its files state their length in samples, not by an estimate or in whole packets.
     pub(super) fn states_length(self) -> bool {
-        matches!(
-            self,
-            Self::Wav | Self::Flac | Self::Aiff | Self::Caf | Self::Mp4
-        )
+        matches!(self, Self::Wav | Self::Flac | Self::Aiff | Self::Mp4)
     }
 }
 

@@ -1,9 +1,14 @@
 //! From the bytes of a file to one channel of samples at 16 kHz.
 
+mod average;
+mod codecs;
 mod format;
+mod mkv;
 mod mp4;
+mod ogg;
 mod source;
 mod stream;
+mod trim;
 mod wav;
 
 use std::fs::File;
@@ -14,20 +19,41 @@ pub use format::Format;
 pub use source::ReadSeek;
 pub use stream::{AudioStream, SourceInfo};
 
-use super::{Limits, Resampler};
+use super::{Limits, Resampler, SAMPLE_RATE};
 use crate::error::{Error, Result};
 
 /// How to decode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DecodeOptions {
-    /// How other rates become 16 kHz.
+    /// Samples a second to give: 16,000, which every family here takes, by default.
+    pub sample_rate: u32,
+    /// How other rates become that one.
     pub resampler: Resampler,
     /// Bounds on what the file may ask for.
     pub limits: Limits,
 }
 
+impl Default for DecodeOptions {
+    fn default() -> Self {
+        Self {
+            sample_rate: SAMPLE_RATE,
+            resampler: Resampler::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
 impl DecodeOptions {
+    /// These options with another rate.
+    #[must_use]
+    pub fn with_sample_rate(self, sample_rate: u32) -> Self {
+        Self {
+            sample_rate,
+            ..self
+        }
+    }
+
     /// These options with another resampler.
     #[must_use]
     pub fn with_resampler(self, resampler: Resampler) -> Self {
@@ -55,8 +81,10 @@ pub struct Progress {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Audio {
-    /// One channel, 16,000 samples a second, full scale ±1 (float files may exceed it).
+    /// One channel, full scale ±1 (float files may exceed it).
     pub samples: Vec<f32>,
+    /// Samples a second.
+    pub sample_rate: u32,
     /// How many samples the clip has; more than `samples` holds if only the beginning was
     /// asked for.
     pub total_samples: u64,
@@ -72,11 +100,11 @@ impl Audio {
     /// The clip's length in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
-        self.total_samples as f64 / f64::from(super::SAMPLE_RATE)
+        self.total_samples as f64 / f64::from(self.sample_rate)
     }
 }
 
-/// Decodes a file: every channel's mean, at 16 kHz.
+/// Decodes a file: the mean of its channels, at 16 kHz or the rate of the options.
 ///
 /// ```
 /// use prefill_media_preprocess::audio::{DecodeOptions, decode};
@@ -94,12 +122,8 @@ impl Audio {
 /// [`Error::NonFiniteSample`]; [`Error::Limit`] and [`Error::TimeLimit`] by the options. A file
 /// that only ends early is not an error: [`Audio::truncated`] tells.
 pub fn decode(bytes: &[u8], options: &DecodeOptions) -> Result<Audio> {
-    collect(
-        AudioStream::from_bytes(bytes, options)?,
-        options,
-        None,
-        &mut |_| ControlFlow::Continue(()),
-    )
+    let stream = AudioStream::from_bytes(bytes, options)?;
+    collect(stream, None, &mut |_| ControlFlow::Continue(()))
 }
 
 /// Decodes a file on disk, reading it in pieces.
@@ -112,18 +136,37 @@ pub fn decode_file(path: impl AsRef<Path>, options: &DecodeOptions) -> Result<Au
         path: path.to_owned(),
         source,
     })?;
-    collect(AudioStream::new(file, options)?, options, None, &mut |_| {
-        ControlFlow::Continue(())
-    })
+    let stream = AudioStream::new(file, options)?;
+    collect(stream, None, &mut |_| ControlFlow::Continue(()))
+}
+
+/// Drains a stream at 16 kHz, keeping at most the first `keep` samples.
+pub(crate) fn collect_16k(
+    stream: AudioStream<'_>,
+    keep: Option<usize>,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<Audio> {
+    let rate = stream.options().sample_rate;
+    if rate != SAMPLE_RATE {
+        return Err(Error::SampleRate {
+            found: rate,
+            limit: SAMPLE_RATE,
+        });
+    }
+    collect(stream, keep.map(|keep| keep as u64), progress)
 }
 
 /// Drains a stream, keeping the first `keep` samples, or all within the limits.
-pub(crate) fn collect(
+fn collect(
     mut stream: AudioStream<'_>,
-    options: &DecodeOptions,
     keep: Option<u64>,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Audio> {
+    let DecodeOptions {
+        sample_rate,
+        limits,
+        ..
+    } = *stream.options();
     let mut samples = Vec::new();
     let mut total_samples = 0;
     let mut block = Vec::new();
@@ -132,11 +175,11 @@ pub(crate) fn collect(
         let room = keep.map_or(u64::MAX, |keep| keep.saturating_sub(samples.len() as u64));
         let taken = (block.len() as u64).min(room) as usize;
         let held = samples.len() as u64 + taken as u64;
-        if held > options.limits.max_samples {
+        if held > limits.max_samples {
             return Err(Error::Limit {
-                what: "samples at 16 kHz",
+                what: "samples held",
                 found: held,
-                limit: options.limits.max_samples,
+                limit: limits.max_samples,
             });
         }
         samples.extend_from_slice(&block[..taken]);
@@ -146,6 +189,7 @@ pub(crate) fn collect(
     }
     Ok(Audio {
         samples,
+        sample_rate,
         total_samples,
         truncated: stream.truncated(),
         damaged_packets: stream.damaged_packets(),

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use symphonia::core::audio::GenericAudioBufferRef;
+use symphonia::core::codecs::audio::well_known::CODEC_ID_OPUS;
 use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
 use symphonia::core::errors::Error as Fault;
 use symphonia::core::formats::probe::Hint;
@@ -12,9 +13,11 @@ use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
 use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::meta::MetadataOptions;
 
+use super::average::average;
+use super::codecs::codecs;
 use super::source::{ReadSeek, Source};
-use super::{DecodeOptions, Format, Progress, mp4, wav};
-use crate::audio::SAMPLE_RATE;
+use super::trim::Trim;
+use super::{DecodeOptions, Format, Progress, mkv, mp4, ogg, wav};
 use crate::audio::limits::{check_channels, check_rate};
 use crate::audio::resample::Stream as Resampling;
 use crate::error::{Error, Result};
@@ -38,7 +41,8 @@ pub struct SourceInfo {
     pub frames: u64,
 }
 
-/// A file decoded block by block, in bounded memory: averaged over its channels, at 16 kHz.
+/// A file decoded block by block, in bounded memory: averaged over its channels, at the
+/// rate of the options.
 ///
 /// ```
 /// use prefill_media_preprocess::audio::{AudioStream, DecodeOptions};
@@ -59,9 +63,7 @@ pub struct AudioStream<'a> {
     info: SourceInfo,
     options: DecodeOptions,
     resampling: Option<Resampling>,
-    /// Sample frames to leave out at the start, and to give after them.
-    skip: u64,
-    remaining: Option<u64>,
+    trim: Trim,
     /// What the container says that the track has, after trimming.
     total: Option<u64>,
     deadline: Option<Instant>,
@@ -108,6 +110,7 @@ impl<'a> AudioStream<'a> {
         options: &DecodeOptions,
         started: Instant,
     ) -> Result<Self> {
+        check_rate(options.sample_rate)?;
         let mut source = Source::new(source).map_err(unreadable)?;
         let head = source.peek(0, 12).map_err(unreadable)?;
         let Some(format) = Format::detect(&head) else {
@@ -115,8 +118,11 @@ impl<'a> AudioStream<'a> {
         };
         let mut truncated = false;
         let mut edits = Vec::new();
+        let mut padding = mkv::Padding::default();
         match format {
             Format::Wav => truncated = wav::mend(&mut source).map_err(unreadable)?,
+            Format::Ogg => truncated = !ogg::is_complete(&mut source).map_err(unreadable)?,
+            Format::Matroska => padding = mkv::padding(&mut source).map_err(unreadable)?,
             Format::Mp4 => edits = mp4::edits(&mut source).map_err(unreadable)?,
             _ => {}
         }
@@ -149,13 +155,7 @@ impl<'a> AudioStream<'a> {
                 .map_or(0, symphonia::core::audio::Channels::count),
             frames: 0,
         };
-        let edit = edits.iter().find(|edit| edit.track == track.id);
-        let (skip, remaining) = edit.map_or((0, None), |edit| edit.frames(rate));
-        let stated = track.num_frames.filter(|_| format.states_length());
-        let total = match remaining {
-            Some(remaining) => Some(remaining),
-            None => stated.map(|frames| frames.saturating_sub(skip)),
-        };
+        let (trim, total) = trim_of(format, track, &info, &edits, &padding);
         tracing::debug!(%format, codec = info.codec, rate, channels = info.channels, total, "audio");
         Ok(Self {
             track: track.id,
@@ -163,8 +163,7 @@ impl<'a> AudioStream<'a> {
             info,
             options: *options,
             resampling: None,
-            skip,
-            remaining,
+            trim,
             total,
             deadline: started.checked_add(options.limits.max_time),
             damaged: 0,
@@ -181,6 +180,10 @@ impl<'a> AudioStream<'a> {
     #[must_use]
     pub fn info(&self) -> &SourceInfo {
         &self.info
+    }
+
+    pub(super) fn options(&self) -> &DecodeOptions {
+        &self.options
     }
 
     pub(super) fn into_info(self) -> SourceInfo {
@@ -208,7 +211,7 @@ impl<'a> AudioStream<'a> {
         self.damaged
     }
 
-    /// Replaces `block` by the next samples at 16 kHz, perhaps none; false after the last.
+    /// Replaces `block` by the next samples, perhaps none; false after the last.
     ///
     /// # Errors
     /// Those of [`decode`](super::decode).
@@ -232,7 +235,7 @@ impl<'a> AudioStream<'a> {
     /// Decodes one packet.
     fn step(&mut self, block: &mut Vec<f32>) -> Result<bool> {
         let format = self.info.format;
-        if self.remaining == Some(0) {
+        if self.trim.is_done() {
             return self.end(block);
         }
         let packet = match self.reader.next_packet() {
@@ -288,19 +291,18 @@ impl<'a> AudioStream<'a> {
             if let Some(mut before) = self.resampling.take() {
                 before.finish(block)?;
             }
-            self.resampling = Some(Resampling::new(self.options.resampler, rate, SAMPLE_RATE)?);
+            let DecodeOptions {
+                resampler,
+                sample_rate,
+                ..
+            } = self.options;
+            self.resampling = Some(Resampling::new(resampler, rate, sample_rate)?);
         }
         self.info.sample_rate = rate;
         self.info.channels = channels;
-        let frames = self.planes[0].len();
-        let from = self.skip.min(frames as u64) as usize;
-        self.skip -= from as u64;
-        let mut to = frames;
-        if let Some(remaining) = &mut self.remaining {
-            to = from + (*remaining).min((frames - from) as u64) as usize;
-            *remaining -= (to - from) as u64;
-        }
-        average(&self.planes, from..to, &mut self.mono);
+        let range = self.trim.range(self.planes[0].len());
+        average(&self.planes, range, &mut self.mono);
+        self.trim.hold(&mut self.mono);
         if let Some(at) = self.mono.iter().position(|sample| !sample.is_finite()) {
             return Err(Error::NonFiniteSample {
                 frame: self.info.frames + at as u64,
@@ -355,14 +357,47 @@ impl<'a> AudioStream<'a> {
     }
 }
 
+/// What is left out of a track, and how many frames it then has, where the file says so.
+fn trim_of(
+    format: Format,
+    track: &Track,
+    info: &SourceInfo,
+    edits: &[mp4::Edit],
+    padding: &mkv::Padding,
+) -> (Trim, Option<u64>) {
+    let rate = info.sample_rate;
+    let edit = edits.iter().find(|edit| edit.track == track.id);
+    let (skip, remaining) = edit.map_or((0, None), |edit| edit.frames(rate));
+    let states_length = match format {
+        // MPEG audio states its length beside the encoder's delay, if at all.
+        Format::Mpeg => track.delay.is_some(),
+        format => format.states_length(),
+    };
+    let stated = track.num_frames.filter(|_| states_length);
+    let stated = stated.map(|frames| frames.saturating_sub(skip));
+    let total = match (stated, remaining) {
+        // The edit's length is in units that may be coarser than a sample.
+        (Some(stated), Some(remaining)) => Some(stated.min(remaining)),
+        (stated, remaining) => stated.or(remaining),
+    };
+    let tail = padding.frames(track.id, rate);
+    (Trim::new(skip, remaining, tail), total)
+}
+
 fn make_decoder(format: Format, track: &Track) -> Result<Box<dyn AudioDecoder>> {
     let parameters = track
         .codec_params
         .as_ref()
         .and_then(|parameters| parameters.audio())
         .ok_or(Error::NoAudioTrack { format, tracks: 1 })?;
-    super::super::codecs()
-        .make_audio_decoder(parameters, &AudioDecoderOptions::default())
+    let mut parameters = parameters.clone();
+    if format == Format::Mp4 && parameters.codec == CODEC_ID_OPUS {
+        // The adapter takes the encoder's delay from here in the wrong byte order; the edit list
+        // has it too.
+        parameters.extra_data = None;
+    }
+    codecs()
+        .make_audio_decoder(&parameters, &AudioDecoderOptions::default())
         .map_err(|fault| match fault {
             Fault::Unsupported(what) => Error::UnsupportedAudio {
                 format,
@@ -376,27 +411,6 @@ fn make_decoder(format: Format, track: &Track) -> Result<Box<dyn AudioDecoder>> 
 fn take(buffer: &GenericAudioBufferRef<'_>, planes: &mut Vec<Vec<f32>>) -> (u32, usize) {
     buffer.copy_to_vecs_planar(planes);
     (buffer.spec().rate(), buffer.num_planes())
-}
-
-/// The mean of the channels as `numpy.mean` computes it: summed in order in f32, then divided.
-fn average(planes: &[Vec<f32>], range: std::ops::Range<usize>, mono: &mut Vec<f32>) {
-    mono.clear();
-    let Some((first, others)) = planes.split_first() else {
-        return;
-    };
-    mono.extend_from_slice(&first[range.clone()]);
-    if others.is_empty() {
-        return;
-    }
-    for plane in others {
-        for (sum, sample) in mono.iter_mut().zip(&plane[range.clone()]) {
-            *sum += sample;
-        }
-    }
-    let count = planes.len() as f32;
-    for sum in mono {
-        *sum /= count;
-    }
 }
 
 /// Runs a part of a decoder that isn't ours: a panic in it is an error.

@@ -2,14 +2,14 @@
 
 use std::ops::ControlFlow;
 
-use super::{Gemma4Audio, Gemma4AudioLayout, Gemma4AudioProcessor};
-use crate::audio::decode::collect;
-use crate::audio::{AudioStream, DecodeOptions, Progress, SAMPLE_RATE, Truncation};
+use super::{Gemma4AudioLayout, Gemma4AudioProcessor};
+use crate::audio::decode::collect_16k;
+use crate::audio::usm::{PAD_MULTIPLE, check_finite, rows};
+use crate::audio::{AudioFeatures, AudioStream, DecodeOptions, Progress, SAMPLE_RATE, Truncation};
 use crate::digest::DigestWriter;
-use crate::error::{Error, Result};
-
-/// transformers pads clips with zeros to a multiple of this before it takes frames.
-const PAD_MULTIPLE: usize = 128;
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 
 impl Gemma4AudioProcessor {
     /// Prepares one channel of samples at 16 kHz.
@@ -20,7 +20,7 @@ impl Gemma4AudioProcessor {
     /// # Errors
     /// [`Error::NonFiniteSample`]; [`Error::NonFiniteFeature`] for samples so large that f32
     /// can't hold their spectrum.
-    pub fn prepare(&self, samples: &[f32]) -> Result<Gemma4Audio> {
+    pub fn prepare(&self, samples: &[f32]) -> Result<AudioFeatures> {
         let _span = tracing::debug_span!("gemma4_audio_prepare", layout = ?self.layout).entered();
         self.prepare_part(samples, samples.len() as u64)
     }
@@ -30,9 +30,9 @@ impl Gemma4AudioProcessor {
     ///
     /// # Errors
     /// Those of [`decode`](crate::audio::decode) and of [`prepare`](Self::prepare).
-    pub fn prepare_bytes(&self, bytes: &[u8], options: &DecodeOptions) -> Result<Gemma4Audio> {
-        let stream = AudioStream::from_bytes(bytes, options)?;
-        self.prepare_stream(stream, options, &mut |_| ControlFlow::Continue(()))
+    pub fn prepare_bytes(&self, bytes: &[u8], options: &DecodeOptions) -> Result<AudioFeatures> {
+        let stream = AudioStream::from_bytes(bytes, &options.with_sample_rate(SAMPLE_RATE))?;
+        self.prepare_stream(stream, &mut |_| ControlFlow::Continue(()))
     }
 
     /// Prepares what a stream still has, telling `progress` after every packet; it may stop the
@@ -40,28 +40,21 @@ impl Gemma4AudioProcessor {
     ///
     /// # Errors
     /// Those of [`prepare_bytes`](Self::prepare_bytes); [`Error::Cancelled`] if `progress` says
-    /// so.
+    /// so; [`Error::SampleRate`] if the stream's rate isn't 16 kHz.
     pub fn prepare_stream(
         &self,
         stream: AudioStream<'_>,
-        options: &DecodeOptions,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Gemma4Audio> {
-        let keep = self.max_samples.map(|max| max as u64);
-        let audio = collect(stream, options, keep, progress)?;
+    ) -> Result<AudioFeatures> {
+        let audio = collect_16k(stream, self.max_samples, progress)?;
         self.prepare_part(&audio.samples, audio.total_samples)
     }
 
     /// Prepares a clip of `total` samples, of which at least those that are kept are given.
-    fn prepare_part(&self, samples: &[f32], total: u64) -> Result<Gemma4Audio> {
+    fn prepare_part(&self, samples: &[f32], total: u64) -> Result<AudioFeatures> {
         let kept = samples.len().min(self.max_samples.unwrap_or(usize::MAX));
         let samples = &samples[..kept];
-        if let Some(frame) = samples.iter().position(|sample| !sample.is_finite()) {
-            return Err(Error::NonFiniteSample {
-                frame: frame as u64,
-                value: samples[frame],
-            });
-        }
+        check_finite(samples)?;
         let (input_features, input_features_mask, dim) = match self.layout {
             Gemma4AudioLayout::Tower => self.mel_rows(samples)?,
             Gemma4AudioLayout::Unified => self.raw_rows(samples),
@@ -74,17 +67,10 @@ impl Gemma4AudioProcessor {
             .map(|&valid| valid.into())
             .collect();
         digest.u8s("input_features_mask", &[rows], &mask);
-        let truncation = (kept as u64) < total;
-        if truncation {
-            tracing::warn!(kept, total, "the clip is longer than the model takes");
-        }
-        Ok(Gemma4Audio {
+        Ok(AudioFeatures {
             soft_tokens: self.soft_tokens(kept),
             seconds: total as f64 / f64::from(SAMPLE_RATE),
-            truncation: truncation.then_some(Truncation {
-                kept: kept as u64,
-                total,
-            }),
+            truncation: Truncation::of(kept, total),
             digest: digest.finish(),
             input_features,
             input_features_mask,
@@ -118,27 +104,15 @@ impl Gemma4AudioProcessor {
     fn mel_rows(&self, samples: &[f32]) -> Result<(Vec<f32>, Vec<bool>, usize)> {
         // Half a window of zeros before, zeros after to a round length.
         let before = self.mel.frame_length() / 2;
-        let length = samples.len().next_multiple_of(PAD_MULTIPLE);
-        let mut padded = vec![0.0; before + length];
-        for (to, sample) in padded[before..].iter_mut().zip(samples) {
-            *to = sample * self.input_scale;
-        }
-        let mut features = self.mel.rows(&padded);
+        let mut features = rows(&self.mel, samples, self.input_scale, before)?;
         let dim = self.mel.mels;
-        if let Some(at) = features.iter().position(|value| !value.is_finite()) {
-            return Err(Error::NonFiniteFeature {
-                row: at / dim,
-                column: at % dim,
-                value: features[at],
-            });
-        }
         let valid = self.valid_rows(samples.len());
-        let rows = features.len() / dim;
+        let count = features.len() / dim;
         for value in &mut features[valid * dim..] {
             // The reference multiplies by false: a negative value becomes a negative zero.
             *value *= 0.0;
         }
-        let mask = (0..rows).map(|row| row < valid).collect();
+        let mask = (0..count).map(|row| row < valid).collect();
         Ok((features, mask, dim))
     }
 

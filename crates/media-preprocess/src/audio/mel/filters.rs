@@ -82,14 +82,6 @@ impl Filters {
         Self { rows, weights }
     }
 
-    /// The weights as f32, as a reference that multiplies in f32 has them.
-    pub(crate) fn rounded(mut self) -> Self {
-        for weight in &mut self.weights {
-            *weight = f64::from(*weight as f32);
-        }
-        self
-    }
-
     /// Each filter's sum over the spectrum, by increasing bin, one fused step a bin.
     #[inline(always)]
     #[allow(

@@ -2,8 +2,10 @@
 
 mod filters;
 mod frames;
+mod power;
 mod window;
 
 pub(crate) use filters::{Bank, Filters, Scale};
 pub(crate) use frames::{Floor, LogMel, Preemphasis};
-pub(crate) use window::{hann_f32, hann_numpy};
+pub(crate) use power::LogPowerMel;
+pub(crate) use window::{hann_f32, hann_f64, hann_numpy};

@@ -1,6 +1,7 @@
-"""A checkpoint of Gemma 4 E2B's real shape with random weights (9.6 GB in bf16), for timing.
+"""A checkpoint of Gemma 4 E2B's or E4B's real shape with random weights (9.6 and 15.6 GB in bf16),
+for timing.
 
-usage: real_shape_e2b.py OUT    (needs torch with CUDA, and safetensors)
+usage: real_shape_gemma4.py e2b|e4b OUT    (needs torch with CUDA, and safetensors)
 
 Tokenizer, template and processor settings are those of the tiny model beside this file, with
 the real budget of 280 soft tokens; only ids below 768 have text.
@@ -14,8 +15,11 @@ import sys
 import torch
 from safetensors.torch import save_file
 
-LAYERS, OWN_KEYS, HIDDEN, PER_LAYER, VOCABULARY = 35, 15, 1536, 256, 262144
-HEADS, MLP = 8, 6144
+VOCABULARY, PER_LAYER, HEADS = 262144, 256, 8
+# Layers, those with keys of their own, hidden size, MLP width, key heads, period of full layers,
+# and how much wider the MLP of the others is.
+SHAPES = {"e2b": (35, 15, 1536, 6144, 1, 5, 2), "e4b": (42, 24, 2560, 10240, 2, 6, 1)}
+LAYERS, OWN_KEYS, HIDDEN, MLP, KEY_HEADS, PERIOD, WIDER = SHAPES[sys.argv[1]]
 TOWER_LAYERS, TOWER, TOWER_MLP = 16, 768, 3072
 
 generator = torch.Generator("cuda").manual_seed(1)
@@ -23,7 +27,7 @@ tensors = {}
 
 
 def is_full(layer):
-    return (layer + 1) % 5 == 0
+    return (layer + 1) % PERIOD == 0
 
 
 def matrix(name, *shape, scale=None):
@@ -39,8 +43,8 @@ def settings(source, out):
     config = json.loads((source / "config.json").read_text())
     config["text_config"].update(
         vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=MLP, num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS, num_key_value_heads=1, head_dim=256, global_head_dim=512,
-        sliding_window=512, num_kv_shared_layers=LAYERS - OWN_KEYS,
+        num_attention_heads=HEADS, num_key_value_heads=KEY_HEADS, head_dim=256, global_head_dim=512,
+        sliding_window=512, use_double_wide_mlp=WIDER == 2, num_kv_shared_layers=LAYERS - OWN_KEYS,
         hidden_size_per_layer_input=PER_LAYER, vocab_size_per_layer_input=VOCABULARY,
         layer_types=["full_attention" if is_full(i) else "sliding_attention" for i in range(LAYERS)],
         max_position_embeddings=131072,
@@ -67,7 +71,7 @@ def text():
     for i in range(LAYERS):
         n = f"{m}layers.{i}."
         head = 512 if is_full(i) else 256
-        width = MLP if i < OWN_KEYS else 2 * MLP
+        width = MLP if i < OWN_KEYS else WIDER * MLP
         for norm in ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm",
                      "post_feedforward_layernorm", "post_per_layer_input_norm"):
             ones(n + norm + ".weight", HIDDEN)
@@ -75,8 +79,8 @@ def text():
         matrix(n + "self_attn.o_proj.weight", HIDDEN, HEADS * head)
         ones(n + "self_attn.q_norm.weight", head)
         if i < OWN_KEYS:
-            matrix(n + "self_attn.k_proj.weight", head, HIDDEN)
-            matrix(n + "self_attn.v_proj.weight", head, HIDDEN)
+            matrix(n + "self_attn.k_proj.weight", KEY_HEADS * head, HIDDEN)
+            matrix(n + "self_attn.v_proj.weight", KEY_HEADS * head, HIDDEN)
             ones(n + "self_attn.k_norm.weight", head)
         matrix(n + "mlp.gate_proj.weight", width, HIDDEN)
         matrix(n + "mlp.up_proj.weight", width, HIDDEN)
@@ -109,7 +113,7 @@ def tower():
 
 
 source = pathlib.Path(__file__).parent / "models" / "gemma4_e2b"
-out = pathlib.Path(sys.argv[1])
+out = pathlib.Path(sys.argv[2])
 out.mkdir(parents=True, exist_ok=True)
 for file in source.iterdir():
     if file.name != "tensors.json":

@@ -1,23 +1,26 @@
-//! What Gemma 4 takes.
+//! What the encoders of the Gemma families take.
 
-use crate::audio::Truncation;
+use super::Truncation;
 use crate::digest::MediaDigest;
 
-/// A clip as Gemma 4 takes it.
+/// A clip as Gemma 4 or Gemma 3n takes it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Gemma4Audio {
-    /// `[rows, dim]`, row major. For the tower, natural logarithms of mel magnitudes: -6.9 is
-    /// silence; rows that the mask leaves out are zeros, of either sign. For the unified model
-    /// the samples themselves, the last row filled up with zeros.
+pub struct AudioFeatures {
+    /// `[rows, dim]`, row major. For Gemma 4's tower, natural logarithms of mel magnitudes: -6.9
+    /// is silence; rows that the mask leaves out are zeros, of either sign. For its unified model
+    /// the samples themselves, the last row filled up with zeros. For Gemma 3n logarithms too,
+    /// where -11.5 is silence, masked rows included.
     pub input_features: Vec<f32>,
-    /// `[rows]`: which rows are of real samples alone. All are in the unified model.
+    /// `[rows]`: which rows count. For Gemma 4's tower those of real samples alone, for Gemma 3n
+    /// those that begin with one; all of them in the unified model.
     pub input_features_mask: Vec<bool>,
     /// Rows of `input_features`.
     pub rows: usize,
     /// Values a row: 128 mel bands, or 640 samples.
     pub dim: usize,
-    /// How many audio tokens the prompt gets. It can be 0: for clips up to 10 ms.
+    /// How many audio tokens the prompt gets. It can be 0: for clips up to 10 ms of Gemma 4's
+    /// tower.
     pub soft_tokens: usize,
     /// The clip's length in seconds, before any truncation.
     pub seconds: f64,
@@ -27,7 +30,7 @@ pub struct Gemma4Audio {
     pub digest: MediaDigest,
 }
 
-impl Gemma4Audio {
+impl AudioFeatures {
     /// Rows that the mask keeps. They come first.
     #[must_use]
     pub fn valid_rows(&self) -> usize {

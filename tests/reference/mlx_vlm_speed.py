@@ -1,0 +1,63 @@
+"""mlx-vlm's prefill and decode speed on a checkpoint with pictures, three times in one process.
+
+usage: mlx_vlm_speed.py CHECKPOINT INPUTS DECODED_TOKENS    (needs mlx-vlm 0.7.6)
+
+INPUTS is a safetensors file with `ids` [tokens] and what the model takes beside them, such as
+`pixel_values`; `speed_inputs.py` writes it.
+"""
+
+import pathlib
+import sys
+import time
+
+import mlx.core as mx
+from mlx_vlm.models import cache
+from mlx_vlm.utils import load_model
+
+CHUNK = 512
+
+model = load_model(pathlib.Path(sys.argv[1]))
+inputs = mx.load(sys.argv[2])
+decoded = int(sys.argv[3])
+ids = inputs.pop("ids")[None]
+pixels = inputs.pop("pixel_values", None)
+for _ in range(3):
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    start = time.perf_counter()
+    embedded = model.get_input_embeddings(ids, pixels, **inputs).to_dict()
+    embeddings = embedded.pop("inputs_embeds")
+    mx.eval(embeddings)
+    encoded = time.perf_counter()
+    rest = {k: v for k, v in embedded.items() if v is not None}
+    caches = cache.make_prompt_cache(model.language_model)
+    count = ids.shape[1]
+    for at in range(0, count, CHUNK):
+        part = {
+            k: v[:, at : at + CHUNK] if getattr(v, "ndim", 0) > 1 and v.shape[1] == count else v
+            for k, v in rest.items()
+        }
+        out = model.language_model(
+            ids[:, at : at + CHUNK],
+            inputs_embeds=embeddings[:, at : at + CHUNK],
+            cache=caches,
+            **part,
+        )
+        mx.eval([c.state for c in caches])
+    token = mx.argmax(out.logits[:, -1], -1)
+    token.item()
+    first = time.perf_counter()
+    mx.async_eval(token)
+    for _ in range(decoded - 1):
+        out = model.language_model(token[:, None], cache=caches)
+        following = mx.argmax(out.logits[:, -1], -1)
+        mx.async_eval(following)
+        token.item()
+        token = following
+    token.item()
+    end = time.perf_counter()
+    print(
+        f"{count} tokens: towers {encoded - start:.3f} s, prefill with them "
+        f"{count / (first - start):.0f}/s, decode {(decoded - 1) / (end - first):.1f}/s, "
+        f"peak memory {mx.get_peak_memory() / 1e9:.2f} GB"
+    )
