@@ -77,15 +77,19 @@ pub(crate) fn bench(arguments: &[String]) -> Result<()> {
 pub(crate) fn parity() -> Result<()> {
     native::ensure()?;
     run(Command::new(root().join("tests/reference/make.sh")).arg("check"))?;
-    run(cargo()
-        .args([
-            "test",
-            "--package",
-            "prefill-engine",
-            "--test",
-            "gemma4_parity",
-        ])
-        .args(["--", "--nocapture", "--test-threads", "1"]))
+    let test = |name: &str| {
+        let mut cargo = cargo();
+        cargo.args(["test", "--package", "prefill-engine", "--test", name]);
+        cargo
+    };
+    for name in ["gemma4_parity", "qwen_parity"] {
+        run(test(name).args(["--", "--nocapture", "--test-threads", "1"]))?;
+    }
+    let variable = "PREFILL_REFERENCE_PYTHON";
+    let made = || root().join("tests/reference/.venv/bin/python").into();
+    run(test("qwen_bits")
+        .env(variable, std::env::var_os(variable).unwrap_or_else(made))
+        .args(["--", "--ignored", "--test-threads", "1"]))
 }
 
 /// Formatting, clippy and the documentation, with warnings denied.

@@ -33,7 +33,8 @@
 //! of its work; media, templates and tokens are prepared on the caller's.
 //!
 //! # What it does not do yet
-//! It serves Gemma 4 (E2B, E4B, 26B-A4B, 31B, and the unified 12B) with pictures, decodes
+//! It serves Gemma 4 (E2B, E4B, 26B-A4B, 31B, and the unified 12B), Qwen3-VL, Qwen3.5 and Qwen3
+//! (dense and with experts) with pictures and videos, decodes
 //! greedily, and downloads nothing. Sound, video, the other families, sampling and the
 //! caches that give the project its name come next.
 

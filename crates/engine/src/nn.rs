@@ -15,7 +15,7 @@ mod norm;
 mod rope;
 mod scalar;
 
-pub(crate) use activation::{gelu, gelu_tanh, glu, silu};
+pub(crate) use activation::{gelu, gelu_tanh, gelu_tanh_as_defined, glu, silu};
 pub(crate) use attend::attend;
 pub(crate) use biased_linear::BiasedLinear;
 pub(crate) use fused::{gated_gelu, gated_silu, soft_cap};

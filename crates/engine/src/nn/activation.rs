@@ -1,7 +1,7 @@
 //! Activation functions.
 
 use mlx_rs::Array;
-use mlx_rs::ops::{erf, sigmoid};
+use mlx_rs::ops::{erf, sigmoid, tanh};
 
 use super::scalar_like;
 use crate::Result;
@@ -19,6 +19,17 @@ pub(crate) fn gelu_tanh(x: &Array) -> Result<Array> {
     let curve = x.square()?.multiply(scalar_like(b, x)?)?;
     let inner = curve.add(scalar_like(a, x)?)?.multiply(x)?;
     Ok(sigmoid(&inner)?.multiply(x)?)
+}
+
+/// The same function, operation by operation as its definition is written, and as mlx-vlm
+/// computes it for Qwen's towers.
+pub(crate) fn gelu_tanh_as_defined(x: &Array) -> Result<Array> {
+    let scalar = |value: f32| scalar_like(value, x);
+    let cube = x.power(scalar(3.0)?)?.multiply(scalar(0.044_715)?)?;
+    let root = (2.0 / std::f64::consts::PI).sqrt() as f32;
+    let curve = tanh(x.add(cube)?.multiply(scalar(root)?)?)?;
+    Ok(x.multiply(scalar(0.5)?)?
+        .multiply(curve.add(scalar(1.0)?)?)?)
 }
 
 /// `x Phi(x)`: the exact form of GELU (Hendrycks and Gimpel 2016, section 2), by the error
@@ -77,12 +88,14 @@ mod tests {
             0.345_714,
             1.954_597_7,
         ];
-        let found = gelu_tanh(&x).unwrap();
-        for (found, expected) in found.as_slice::<f32>().iter().zip(expected) {
-            assert!(
-                (found - expected).abs() < 2e-6,
-                "{found} against {expected}"
-            );
+        for form in [gelu_tanh, gelu_tanh_as_defined] {
+            let found = form(&x).unwrap();
+            for (found, expected) in found.as_slice::<f32>().iter().zip(expected) {
+                assert!(
+                    (found - expected).abs() < 2e-6,
+                    "{found} against {expected}"
+                );
+            }
         }
     }
 }

@@ -25,15 +25,6 @@ impl BiasedLinear {
         })
     }
 
-    /// With a matrix of another origin.
-    pub(crate) fn new(matrix: Matrix, bias: Array) -> Self {
-        Self {
-            matrix,
-            bias,
-            adapter: None,
-        }
-    }
-
     /// `[..., in]` to `[..., out]`.
     pub(crate) fn forward(&self, x: &Array) -> Result<Array> {
         let y = match &self.matrix {

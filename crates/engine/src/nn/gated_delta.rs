@@ -26,7 +26,7 @@
 //! blocks that double: nothing grows that the result does not have.
 
 use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_rs::ops::{concatenate, exp, pad, select, stack};
+use mlx_rs::ops::{as_strided, concatenate, exp, pad, select, stack, zeros_like};
 use mlx_rs::{Array, Dtype};
 
 use crate::Result;
@@ -34,6 +34,9 @@ use crate::Result;
 /// Tokens of a chunk. Halving it halves what a chunk computes a token and doubles the steps
 /// in sequence; see docs/performance/qwen.md.
 const CHUNK: i32 = 64;
+
+/// Rows of a block that is inverted whole: smaller ones would be too many.
+const SMALL_BLOCK: i32 = 16;
 
 /// What the rule takes of each token, all f32. There are as many or more value heads than
 /// key heads; each key head serves a run of them.
@@ -202,10 +205,44 @@ fn chunked(inputs: &DeltaInputs, memory: &Array, size: i32) -> Result<(Array, Ar
 /// of two.
 ///
 /// Blocks on the diagonal are inverted first, then pairs of them: the inverse of
-/// `[[P, 0], [B, Q]]` is `[[P^-1, 0], [-Q^-1 B P^-1, Q^-1]]`. With `X` the inverses of all
-/// blocks of one size and `B` what lies between their pairs, that is `X - X B X` for all pairs
-/// at once.
+/// `[[P, 0], [B, Q]]` is `[[P^-1, 0], [-Q^-1 B P^-1, Q^-1]]`.
 fn inverse(a: &Array) -> Result<Array> {
+    let size = a.dim(-1);
+    if size <= SMALL_BLOCK {
+        return small_inverse(a);
+    }
+    let matrices = a.reshape(&[-1, size, size])?.contiguous()?;
+    // The blocks of `block` rows that begin `below` rows under every `step`th place of the
+    // diagonal: views.
+    let blocks = |block: i32, step: i32, below: i32| -> Result<Array> {
+        let wide = |extent: i32| i64::from(extent);
+        let strides = [wide(size * size), wide(step * (size + 1)), wide(size), 1];
+        let shape = [matrices.dim(0), size / step, block, block];
+        Ok(as_strided(
+            &matrices,
+            &shape[..],
+            &strides[..],
+            (below * size) as usize,
+        )?)
+    };
+    let mut block = SMALL_BLOCK;
+    let mut x = small_inverse(&blocks(block, block, 0)?)?;
+    while block < size {
+        let pairs = x.reshape(&[-1, size / (2 * block), 2, block, block])?;
+        let (p, q) = (pairs.try_index((.., .., 0))?, pairs.try_index((.., .., 1))?);
+        let between = blocks(block, 2 * block, block)?;
+        let corner = q.matmul(&between)?.matmul(&p)?.negative()?;
+        let above = concatenate(&[&p, &zeros_like(&p)?], -1)?;
+        let below = concatenate(&[&corner, &q], -1)?;
+        x = concatenate(&[above, below], -2)?;
+        block *= 2;
+    }
+    Ok(x.reshape(a.shape())?)
+}
+
+/// [`inverse`] of small matrices, all pairs of blocks at once: with `X` the inverses of all
+/// blocks of one size and `B` what lies between their pairs, the next is `X - X B X`.
+fn small_inverse(a: &Array) -> Result<Array> {
     let size = a.dim(-1);
     let mut x = Array::eye::<f32>(size, None, None)?;
     let mut block = 1;
@@ -407,5 +444,70 @@ mod tests {
         let (found, after) = gated_delta(&extreme, None).unwrap();
         assert_near(&found, &y, 2e-5);
         assert_near(&after, &s, 2e-5);
+    }
+
+    /// What docs/performance/qwen.md reports: the rule in Qwen3.5 4B's shape beside the matrix
+    /// products of the same layer, in alternating rounds.
+    #[test]
+    #[ignore = "a measurement"]
+    #[allow(clippy::print_stdout, reason = "it is what it is for")]
+    fn speed() {
+        const TOKENS: i32 = 512;
+        let (key_heads, value_heads, size, hidden) = (16, 32, 128, 2560);
+        let random = |shape: &[i32]| {
+            let count = shape.iter().product();
+            Array::from_slice(&noise(count, count as u32), shape)
+        };
+        let scaled = |x: Array, by: f32| x.multiply(Array::from_f32(by)).unwrap();
+        let inputs = DeltaInputs {
+            queries: scaled(random(&[TOKENS, key_heads, size]), 0.1),
+            keys: scaled(random(&[TOKENS, key_heads, size]), 0.1),
+            values: random(&[TOKENS, value_heads, size]),
+            log_decay: scaled(random(&[TOKENS, value_heads]).abs().unwrap(), -0.1),
+            beta: random(&[TOKENS, value_heads]).abs().unwrap(),
+        };
+        let memory = inputs.empty().unwrap();
+        let x = random(&[TOKENS, hidden]);
+        let inner = (2 * key_heads + 2 * value_heads) * size;
+        let into = random(&[hidden, inner]);
+        let out = random(&[value_heads * size, hidden]);
+        let products = || {
+            let y = x.matmul(&into).unwrap();
+            let back = y.try_index((.., 0..value_heads * size)).unwrap();
+            vec![y, back.matmul(&out).unwrap()]
+        };
+        let rule = |chunk: i32| {
+            let (y, s) = chunked(&inputs, &memory, chunk).unwrap();
+            vec![y, s]
+        };
+        let time = |work: &dyn Fn() -> Vec<Array>| {
+            let started = std::time::Instant::now();
+            mlx_rs::transforms::eval(&work()).unwrap();
+            started.elapsed().as_secs_f64()
+        };
+        let sizes = [16, 32, 64, 128];
+        for round in 0..4 {
+            let layer = time(&products);
+            let of = |chunk: &i32| format!("{chunk}: {:.2}", time(&|| rule(*chunk)) / layer);
+            let rules: Vec<String> = sizes.iter().map(of).collect();
+            println!("round {round}: products {layer:.3} s, rule by chunk {rules:?} of that");
+        }
+        let few = DeltaInputs {
+            queries: inputs.queries.try_index((0..16, ..)).unwrap(),
+            keys: inputs.keys.try_index((0..16, ..)).unwrap(),
+            values: inputs.values.try_index((0..16, ..)).unwrap(),
+            log_decay: inputs.log_decay.try_index((0..16, ..)).unwrap(),
+            beta: inputs.beta.try_index((0..16, ..)).unwrap(),
+        };
+        let steps = || {
+            let (y, s) = recurrent(&few, &memory).unwrap();
+            vec![y, s]
+        };
+        let layer = time(&products);
+        let recurrence = time(&steps) * f64::from(TOKENS) / 16.0;
+        println!(
+            "recurrence over {TOKENS} tokens: {:.2} of the products",
+            recurrence / layer
+        );
     }
 }

@@ -84,13 +84,13 @@ impl DeltaNet {
         };
         // The mean of squares, times the size, is the squared length.
         let unit = |x: &Array| rms_norm(x, None, LENGTH_EPS / key_size as f32);
-        let scale = (key_size as f32).powf(-0.5);
+        let scale = f64::from(key_size).powf(-0.5);
         let queries = unit(&heads(&parts[0], key_heads, key_size)?)?;
         let keys = unit(&heads(&parts[1], key_heads, key_size)?)?;
         let steepness = wide(self.decay.forward(x)?)?.add(&self.decay_bias)?;
         let delta = DeltaInputs {
-            queries: queries.multiply(Array::from_f32(scale * scale))?,
-            keys: keys.multiply(Array::from_f32(scale))?,
+            queries: queries.multiply(Array::from_f32((scale * scale) as f32))?,
+            keys: keys.multiply(Array::from_f32(scale as f32))?,
             values: heads(&parts[2], value_heads, value_size)?,
             // softplus
             log_decay: logaddexp(&steepness, Array::from_f32(0.0))?.multiply(&self.rate)?,

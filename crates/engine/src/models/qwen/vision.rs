@@ -16,11 +16,14 @@ use crate::{Error, Result};
 /// Of every layer norm of the tower.
 const EPS: f32 = 1e-6;
 
+/// Of a picture; the configuration has been checked for it.
+const CHANNELS: i32 = 3;
+
 /// The tower, and what merges its patches into the text's embedding space.
 #[derive(Debug)]
 pub(super) struct VisionTower {
     config: VisionConfig,
-    patches: BiasedLinear,
+    patches: PatchEmbedding,
     /// `[side * side, hidden]`.
     positions: Matrix,
     blocks: Vec<Block>,
@@ -46,7 +49,7 @@ impl VisionTower {
         let table = [config.num_position_embeddings, hidden];
         let deepstack = 0..config.deepstack_visual_indexes.len();
         Ok(Self {
-            patches: patch_embedding(weights, config)?,
+            patches: PatchEmbedding::load(weights, config)?,
             positions: Matrix::load(weights, "vision.pos_embed", &table)?,
             blocks: (0..config.depth)
                 .map(|index| Block::load(weights, config, index))
@@ -126,26 +129,51 @@ impl VisionTower {
     }
 }
 
-/// The convolution whose kernel is its stride, as the linear layer that it is. Hugging Face
-/// stores it as `[hidden, channels, time, rows, columns]`, in the order of a patch's values,
-/// MLX as `[hidden, time, rows, columns, channels]`.
-fn patch_embedding(weights: &mut Weights, config: &VisionConfig) -> Result<BiasedLinear> {
-    let name = "vision.patch_embed.proj.weight";
-    let (hidden, time, side) = (
-        config.hidden_size,
-        config.temporal_patch_size,
-        config.patch_size,
-    );
-    let mlx = [hidden, time, side, side, 3];
-    let kernel = match weights.stored(name) {
-        Some((_, shape)) if *shape == mlx => {
-            weights.take(name, &mlx)?.transpose_axes(&[0, 4, 1, 2, 3])?
-        }
-        _ => weights.take(name, &[hidden, 3, time, side, side])?,
-    };
-    let matrix = Matrix::plain(&kernel.reshape(&[hidden, config.patch_values()])?)?;
-    let bias = weights.take("vision.patch_embed.proj.bias", &[hidden])?;
-    Ok(BiasedLinear::new(matrix, bias))
+/// The convolution whose kernel is its stride, as the linear layer that it is, over the values
+/// of a patch with the channels last: the order in which MLX's convolution sums.
+#[derive(Debug)]
+struct PatchEmbedding {
+    /// `[hidden, time * rows * columns * channels]`.
+    kernel: Matrix,
+    /// `[hidden]`
+    bias: Array,
+    /// Time, rows and columns of a patch.
+    extents: [i32; 3],
+}
+
+impl PatchEmbedding {
+    /// Hugging Face stores the kernel as `[hidden, channels, time, rows, columns]`, MLX with
+    /// the channels last.
+    fn load(weights: &mut Weights, config: &VisionConfig) -> Result<Self> {
+        let name = "vision.patch_embed.proj.weight";
+        let (hidden, time, side) = (
+            config.hidden_size,
+            config.temporal_patch_size,
+            config.patch_size,
+        );
+        let mlx = [hidden, time, side, side, CHANNELS];
+        let kernel = match weights.stored(name) {
+            Some((_, shape)) if *shape == mlx => weights.take(name, &mlx)?,
+            _ => weights
+                .take(name, &[hidden, CHANNELS, time, side, side])?
+                .transpose_axes(&[0, 2, 3, 4, 1])?,
+        };
+        Ok(Self {
+            kernel: Matrix::plain(&kernel.reshape(&[hidden, config.patch_values()])?)?,
+            bias: weights.take("vision.patch_embed.proj.bias", &[hidden])?,
+            extents: [time, side, side],
+        })
+    }
+
+    /// `[patches, values]`, with the channels first, to `[patches, hidden]`.
+    fn forward(&self, pixels: &Array) -> Result<Array> {
+        let [time, rows, columns] = self.extents;
+        let channels_last = pixels
+            .reshape(&[-1, CHANNELS, time, rows, columns])?
+            .transpose_axes(&[0, 2, 3, 4, 1])?
+            .reshape(pixels.shape())?;
+        Ok(self.kernel.multiply(&channels_last)?.add(&self.bias)?)
+    }
 }
 
 /// Joins the patches of a window and projects them.

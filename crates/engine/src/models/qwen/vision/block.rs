@@ -9,7 +9,7 @@ use super::EPS;
 use super::grid::Rotation;
 use crate::Result;
 use crate::checkpoint::weights::Weights;
-use crate::nn::{BiasedLinear, LayerNorm, Mask, attention, gelu_tanh};
+use crate::nn::{BiasedLinear, LayerNorm, Mask, attention, gelu_tanh_as_defined};
 
 /// Sizes of heads that MLX's attention kernels serve. Others are filled up with zeros, which
 /// change no product.
@@ -55,7 +55,9 @@ impl Block {
     pub(super) fn forward(&self, h: &Array, frames: i32, rotation: &Rotation) -> Result<Array> {
         let h = h.add(self.attend(&self.first_norm.forward(h)?, frames, rotation)?)?;
         let x = self.second_norm.forward(&h)?;
-        let mlp = self.down.forward(&gelu_tanh(&self.up.forward(&x)?)?)?;
+        let mlp = self
+            .down
+            .forward(&gelu_tanh_as_defined(&self.up.forward(&x)?)?)?;
         Ok(h.add(mlp)?)
     }
 
