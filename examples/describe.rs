@@ -1,4 +1,4 @@
-//! Pictures and a question in, streamed text out.
+//! Pictures, sounds, videos and a question in, streamed text out.
 //!
 //! ```text
 //! cargo run --release --example describe -- \
@@ -10,80 +10,92 @@
     reason = "this is a command-line tool"
 )]
 
-use std::io::{self, Write};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
-use prefill::{Conversation, Engine, Event, Finished, MediaKind, MediaSource, Request};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
+use prefill::{CancelToken, Conversation, Engine, MediaKind, MediaSource, Request};
 
 mod support;
 
-/// Ask a model about pictures.
+use support::answer::{AnswerOptions, stream};
+
+/// Ask a model about pictures, sounds and videos.
+///
+/// Media go before the question in the order in which they are given.
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]
     model: support::ModelOptions,
-    /// A PNG or JPEG file; may be given several times
-    #[arg(long = "image", value_name = "FILE")]
-    images: Vec<PathBuf>,
+    #[command(flatten)]
+    media: Media,
     /// The question
     #[arg(long, value_name = "TEXT")]
     prompt: String,
-    /// The most tokens that the answer may have
-    #[arg(long, value_name = "N", default_value_t = Request::DEFAULT_MAX_TOKENS)]
-    max_tokens: usize,
+    #[command(flatten)]
+    answer: AnswerOptions,
     /// Ask this many times: the first answer of a process also pays for what a GPU sets up
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
 }
 
-fn main() -> Result<()> {
-    let arguments = Arguments::parse();
-    let engine = Engine::builder(&arguments.model.model)
-        .working_type(support::DtypeOption::working_type(arguments.model.dtype))
-        .on_progress(support::progress_bar("loading"))
-        .build()?;
+#[derive(Args)]
+struct Media {
+    /// A picture (PNG, JPEG, WebP, GIF, BMP, TIFF); may be given several times
+    #[arg(long = "image", value_name = "FILE")]
+    images: Vec<PathBuf>,
+    /// A clip of sound (WAV, FLAC, MP3, Ogg, M4A and others); may be given several times
+    #[arg(long = "audio", value_name = "FILE")]
+    sounds: Vec<PathBuf>,
+    /// An animated picture, or any video that the program ffmpeg decodes; may be given several
+    /// times
+    #[arg(long = "video", value_name = "FILE")]
+    videos: Vec<PathBuf>,
+}
 
-    let images = arguments.images.into_iter();
-    let media = images.map(|path| (MediaKind::Image, MediaSource::Path(path)));
+impl Media {
+    /// The files in the order of the command line.
+    fn in_order(self, matches: &ArgMatches) -> Vec<(MediaKind, MediaSource)> {
+        let kinds = [
+            ("images", MediaKind::Image, self.images),
+            ("sounds", MediaKind::Audio, self.sounds),
+            ("videos", MediaKind::Video, self.videos),
+        ];
+        let mut media: Vec<(usize, MediaKind, MediaSource)> = Vec::new();
+        for (id, kind, paths) in kinds {
+            let places = matches.indices_of(id).into_iter().flatten();
+            let sources = paths.into_iter().map(MediaSource::Path);
+            media.extend(places.zip(sources).map(|(at, source)| (at, kind, source)));
+        }
+        media.sort_by_key(|(at, ..)| *at);
+        media
+            .into_iter()
+            .map(|(_, kind, source)| (kind, source))
+            .collect()
+    }
+}
+
+fn main() -> Result<ExitCode> {
+    let matches = Arguments::command().get_matches();
+    let arguments = Arguments::from_arg_matches(&matches)?;
+    let cancel = CancelToken::new();
+    support::cancel_on_interrupt(&cancel)?;
+
+    let engine = arguments
+        .model
+        .load(Engine::builder(&arguments.model.model))?;
+    let media = arguments.media.in_order(&matches);
     let conversation = Conversation::user(arguments.prompt, media);
     for _ in 0..arguments.repeat {
-        answer(&engine, conversation.clone(), arguments.max_tokens)?;
-    }
-    Ok(())
-}
-
-fn answer(engine: &Engine, conversation: Conversation, max_tokens: usize) -> Result<()> {
-    let mut output = io::stdout().lock();
-    for event in engine.generate(Request::new(conversation).max_tokens(max_tokens))? {
-        match event? {
-            Event::Text(text) => {
-                output.write_all(text.as_bytes())?;
-                output.flush()?;
-            }
-            Event::Finished(finished) => {
-                writeln!(output)?;
-                eprintln!("{}", statistics_line(engine.load_time(), &finished));
-            }
-            _ => {}
+        let request = Request::new(conversation.clone()).cancel_token(cancel.clone());
+        if !stream(
+            &engine,
+            arguments.answer.apply(&engine, request),
+            &arguments.answer,
+        )? {
+            return Ok(support::INTERRUPTED);
         }
     }
-    Ok(())
-}
-
-fn statistics_line(load_time: Duration, finished: &Finished) -> String {
-    let statistics = &finished.statistics;
-    format!(
-        "[load {:.2} s, first token after {:.2} s, prefill {} tokens at {:.0}/s, \
-         decode {} tokens at {:.0}/s, peak memory {:.1} MB]",
-        load_time.as_secs_f64(),
-        statistics.time_to_first_token.as_secs_f64(),
-        statistics.prompt_tokens,
-        statistics.prefill_rate(),
-        statistics.generated_tokens,
-        statistics.decode_rate(),
-        statistics.peak_memory as f64 / 1e6,
-    )
+    Ok(ExitCode::SUCCESS)
 }

@@ -3,10 +3,13 @@
 
 use std::env;
 use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
-use prefill_test_support::{Golden, assets_dir, compare_logits};
+use base64::Engine as _;
+use prefill_test_support::{Golden, assets_dir, compare_logits, reference_dir};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 
@@ -39,7 +42,7 @@ fn describe_answers_and_states_what_it_took() {
             .arg(assets_dir().join("demo-model"))
             .arg("--image")
             .arg(picture())
-            .args(["--prompt", "What is in the picture?"]),
+            .args(["--prompt", "What is in the picture?", "--stats"]),
     );
     let golden = Golden::read("demo", "list").unwrap();
     let expected = golden.document()["text"].as_str().unwrap().to_owned() + "\n";
@@ -54,6 +57,138 @@ fn describe_answers_and_states_what_it_took() {
     ] {
         assert!(statistics.contains(word), "{statistics}");
     }
+}
+
+#[test]
+fn describe_takes_media_in_order_and_writes_json() {
+    let clip = reference_dir().join("media/short.wav");
+    let output = succeed(
+        example("describe")
+            .arg("--model")
+            .arg(assets_dir().join("demo-model"))
+            .arg("--audio")
+            .arg(&clip)
+            .arg("--image")
+            .arg(picture())
+            .args(["--prompt", "What colour is the circle in the picture?"])
+            .args([
+                "--json",
+                "--max-tokens",
+                "4",
+                "--temperature",
+                "0.5",
+                "--seed",
+                "1",
+            ]),
+    );
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["finish_reason"], "length");
+    assert_eq!(report["statistics"]["generated_tokens"], 4);
+    assert!(!report["text"].as_str().unwrap().is_empty());
+    // A stop string and the same question without sound.
+    let output = succeed(
+        example("describe")
+            .arg("--model")
+            .arg(assets_dir().join("demo-model"))
+            .arg("--image")
+            .arg(picture())
+            .args([
+                "--prompt",
+                "How many shapes are in the picture?",
+                "--stop",
+                " four",
+            ]),
+    );
+    assert_eq!(output.stdout, b"There are\n");
+}
+
+#[test]
+fn transcribe_goes_through_a_clip_in_pieces() {
+    let output = succeed(
+        example("transcribe")
+            .arg("--model")
+            .arg(assets_dir().join("demo-model"))
+            .args(["--piece", "2", "--max-tokens", "3", "--json"])
+            .arg(reference_dir().join("media/long.wav")),
+    );
+    // The clip has 3.1 seconds.
+    let answers = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(answers.lines().count(), 2, "{answers}");
+}
+
+#[test]
+fn quantize_writes_a_checkpoint_that_describe_reads() {
+    let scratch = tempfile::tempdir().unwrap();
+    let output = scratch.path().join("demo-4bit");
+    let done = succeed(
+        example("quantize")
+            .arg("--model")
+            .arg(assets_dir().join("demo-model"))
+            .arg("--output")
+            .arg(&output)
+            .args(["--bits", "4", "--group-size", "32"])
+            .args(["--override", "*.down_proj=8,32"]),
+    );
+    let report = String::from_utf8(done.stdout).unwrap();
+    assert!(report.contains("matrices quantised"), "{report}");
+    let answer = succeed(
+        example("describe")
+            .arg("--model")
+            .arg(&output)
+            .arg("--image")
+            .arg(picture())
+            .args(["--prompt", "How many shapes are in the picture?"]),
+    );
+    assert_eq!(answer.stdout, b"There are four shapes.\n");
+}
+
+/// Sends a request and reads the answer to its end.
+fn post(address: &str, body: &Value) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let body = body.to_string();
+    write!(
+        stream,
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn serve_axum_answers_whole_and_in_pieces() {
+    let mut server = example("serve_axum")
+        .arg("--model")
+        .arg(assets_dir().join("demo-model"))
+        .args(["--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let address = line.trim().strip_prefix("listening at http://").unwrap();
+    let picture = base64::engine::general_purpose::STANDARD.encode(fs::read(picture()).unwrap());
+    let messages = json!([{"role": "user", "content": [
+        {"type": "image_url", "image_url": {"url": format!("data:image/png;base64,{picture}")}},
+        {"type": "text", "text": "How many shapes are in the picture?"},
+    ]}]);
+    let whole = post(address, &json!({"messages": messages, "temperature": 0}));
+    assert!(whole.contains("There are four shapes."), "{whole}");
+    assert!(whole.contains("\"finish_reason\":\"stop\""), "{whole}");
+    let pieces = post(address, &json!({"messages": messages, "stream": true}));
+    assert!(pieces.contains("text/event-stream"), "{pieces}");
+    assert!(pieces.contains("data: [DONE]"), "{pieces}");
+    let file = json!([{"role": "user", "content": [
+        {"type": "image", "image": "/etc/hostname"}, {"type": "text", "text": "What?"}]}]);
+    let refused = post(address, &json!({"messages": file}));
+    assert!(refused.starts_with("HTTP/1.1 400"), "{refused}");
+    server.kill().unwrap();
+    server.wait().unwrap();
 }
 
 #[test]

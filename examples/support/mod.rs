@@ -1,10 +1,19 @@
 //! What the examples share.
 #![allow(unreachable_pub, reason = "each example has a copy of its own")]
+#![allow(dead_code, reason = "each example uses a part")]
+
+pub mod answer;
+pub mod sound;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
+use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use prefill::{Progress, WorkingType};
+use prefill::{CancelToken, Engine, EngineBuilder, KvQuantization, Progress, WorkingType};
+
+/// What a shell expects of a program that Ctrl-C ended: 128 and the number of the signal.
+pub const INTERRUPTED: ExitCode = ExitCode::from(130);
 
 /// A bar on standard error, drawn only on a terminal.
 pub fn progress_bar(what: &'static str) -> impl FnMut(Progress) + Send + 'static {
@@ -20,11 +29,27 @@ pub fn progress_bar(what: &'static str) -> impl FnMut(Progress) + Send + 'static
     }
 }
 
+/// Lets Ctrl-C end the answer instead of the program; a second one ends that too.
+///
+/// # Errors
+/// If the system takes no handler.
+pub fn cancel_on_interrupt(cancel: &CancelToken) -> Result<()> {
+    let cancel = cancel.clone();
+    ctrlc::set_handler(move || {
+        if cancel.is_cancelled() {
+            std::process::exit(130);
+        }
+        cancel.cancel();
+    })?;
+    Ok(())
+}
+
 /// The working types by the names that the options have.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum DtypeOption {
     F32,
     Bf16,
+    F16,
 }
 
 impl DtypeOption {
@@ -33,6 +58,7 @@ impl DtypeOption {
             None => WorkingType::AsStored,
             Some(Self::F32) => WorkingType::F32,
             Some(Self::Bf16) => WorkingType::Bf16,
+            Some(Self::F16) => WorkingType::F16,
         }
     }
 }
@@ -46,4 +72,39 @@ pub struct ModelOptions {
     /// The type to compute in [default: as the checkpoint stores it]
     #[arg(long)]
     pub dtype: Option<DtypeOption>,
+    /// A LoRA adapter's folder, in mlx-lm's or PEFT's layout
+    #[arg(long, value_name = "DIR")]
+    pub adapter: Option<PathBuf>,
+    /// Keep keys and values with this many bits a value: 2 to 6, or 8
+    #[arg(long, value_name = "BITS")]
+    pub kv_bits: Option<i32>,
+    /// Values that share a scale in quantised keys and values: 32, 64 or 128
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub kv_group_size: i32,
+    /// The most memory for MLX, in megabytes [default: no limit]
+    #[arg(long, value_name = "MB")]
+    pub memory_limit: Option<usize>,
+}
+
+impl ModelOptions {
+    /// Loads the model with these options, under a bar.
+    ///
+    /// # Errors
+    /// Those of [`EngineBuilder::build`].
+    pub fn load(&self, builder: EngineBuilder) -> Result<Engine> {
+        let mut builder = builder
+            .working_type(DtypeOption::working_type(self.dtype))
+            .on_progress(progress_bar("loading"));
+        if let Some(adapter) = &self.adapter {
+            builder = builder.adapter(adapter);
+        }
+        if let Some(bits) = self.kv_bits {
+            builder =
+                builder.quantized_kv(KvQuantization::new(bits).group_size(self.kv_group_size));
+        }
+        if let Some(megabytes) = self.memory_limit {
+            builder = builder.memory_limit(megabytes * 1_000_000);
+        }
+        Ok(builder.build()?)
+    }
 }

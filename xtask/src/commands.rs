@@ -30,7 +30,7 @@ pub(crate) fn demo() -> Result<()> {
         .arg(assets.join("demo-model"))
         .arg("--image")
         .arg(assets.join("demo/shapes.png"))
-        .args(["--prompt", question]))?;
+        .args(["--prompt", question, "--stats"]))?;
     println!("right: {answer}");
     Ok(())
 }

@@ -83,8 +83,8 @@ impl Checkpoint {
             .unwrap_or_default()
     }
 
-    /// The ids that end an answer: those of `generation_config.json`, else of
-    /// `config.json`, else of its text part.
+    /// The ids that end an answer: all those of `generation_config.json`, of `config.json` and
+    /// of its text part.
     #[must_use]
     pub fn stop_ids(&self) -> &BTreeSet<u32> {
         &self.stop_ids
@@ -174,6 +174,7 @@ fn stop_ids(folder: &Path, config: &Value) -> Result<BTreeSet<u32>> {
         Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Value::Null,
         other => other?,
     };
+    let mut stop_ids = BTreeSet::new();
     for (file, value) in [
         ("generation_config.json", generation.get("eos_token_id")),
         ("config.json", config.get("eos_token_id")),
@@ -184,16 +185,15 @@ fn stop_ids(folder: &Path, config: &Value) -> Result<BTreeSet<u32>> {
             Some(Value::Array(ids)) => ids.as_slice(),
             Some(id) => std::slice::from_ref(id),
         };
-        return ids
-            .iter()
-            .map(|id| id.as_u64().and_then(|id| u32::try_from(id).ok()))
-            .collect::<Option<_>>()
-            .ok_or_else(|| {
+        for id in ids {
+            let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            stop_ids.insert(id.ok_or_else(|| {
                 let fact = "eos_token_id is neither a token id nor a list of them";
                 Error::bad_file(&folder.join(file), fact)
-            });
+            })?);
+        }
     }
-    Ok(BTreeSet::new())
+    Ok(stop_ids)
 }
 
 #[cfg(test)]
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn generation_settings_stand_above_the_models() {
+    fn every_file_may_name_ids_that_end_an_answer() {
         let config =
             r#"{"model_type": "gemma4", "eos_token_id": 1, "text_config": {"eos_token_id": 3}}"#;
         let with = folder(&[
@@ -218,12 +218,12 @@ mod tests {
         ]);
         assert_eq!(
             Checkpoint::open(with.path()).unwrap().stop_ids(),
-            &BTreeSet::from([1, 106])
+            &BTreeSet::from([1, 3, 106])
         );
         let without = folder(&[("config.json", config)]);
         assert_eq!(
             Checkpoint::open(without.path()).unwrap().stop_ids(),
-            &BTreeSet::from([1])
+            &BTreeSet::from([1, 3])
         );
     }
 

@@ -12,6 +12,7 @@ use crate::cache::KvQuantization;
 use crate::checkpoint::Checkpoint;
 use crate::generation::Generation;
 use crate::model::{Limits, LoadOptions, Model, Progress, WorkingType};
+use crate::output::{self, Output};
 use crate::prompt::{PreparedPrompt, Preparer};
 use crate::request::{Input, Request};
 use crate::runtime::{self, ModelId, Models};
@@ -109,17 +110,30 @@ impl Engine {
         }
         let asked = Instant::now();
         request.check()?;
+        let preparer = &self.loaded.preparer;
+        if request.thinking_budget.is_some() && preparer.reasoning_ids().is_none() {
+            return Err(output::no_thoughts());
+        }
+        let is_parsed = !request.is_plain && !matches!(request.input, Input::Ids(_));
         let prepared = self.prepare(request.input, &request.template)?;
         let mut stop_ids = request.stop_ids;
         if !request.ignores_ends {
             stop_ids.extend(&self.loaded.stop_ids);
+            stop_ids.extend(preparer.stop_ids());
         }
         let (events, received) = async_channel::unbounded();
         let loaded = Arc::clone(&self.loaded);
         let generation = Generation::new(loaded, received, request.cancel.clone());
         let work = Work {
             model: self.loaded.id,
-            preparer: Arc::clone(&self.loaded.preparer),
+            output: Output::new(
+                Arc::clone(preparer),
+                &prepared.text,
+                is_parsed,
+                request.stop,
+                request.thinking_budget,
+                request.template.tools.as_deref(),
+            ),
             prepared,
             max_tokens: request.max_tokens,
             sampling: request
@@ -127,7 +141,6 @@ impl Engine {
                 .unwrap_or_else(|| self.loaded.sampling.clone()),
             top_logprobs: request.top_logprobs,
             stop_ids,
-            stop_strings: request.stop,
             asked,
             deadline: request.deadline.and_then(|time| asked.checked_add(time)),
             cancel: request.cancel,

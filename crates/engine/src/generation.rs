@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_channel::Receiver;
 use futures_core::Stream;
+use prefill_multimodal_prompt::ToolCall;
 
 use crate::cancel::CancelToken;
 use crate::engine::Loaded;
@@ -24,6 +25,17 @@ pub enum Event {
     Prefill(Progress),
     /// More of the answer; whole characters.
     Text(String),
+    /// More of what the model thinks before it answers.
+    Reasoning(String),
+    /// A call of a tool, whole.
+    ToolCall(ToolCall),
+    /// What was written as a tool call and can't be read as one.
+    BrokenToolCall {
+        /// What stands between the call's tags.
+        text: String,
+        /// What is wrong with it.
+        fact: String,
+    },
     /// A token's log-probability, if the request asked for it; before the token's text.
     LogProbs(TokenLogProbs),
     /// The end.
@@ -48,6 +60,8 @@ pub struct Finished {
 pub enum FinishReason {
     /// The model ended it, or a stop string.
     Stop,
+    /// The model ended it after calling tools, whose results it waits for.
+    ToolCalls,
     /// It reached the tokens that the request or the model allows.
     Length,
     /// The request's time was up.

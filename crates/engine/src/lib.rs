@@ -1,8 +1,8 @@
 //! Multimodal language models on MLX, from a checkpoint's folder to streamed text.
 //!
 //! - [`Engine`] is the handle that programs embed: cheap to clone, usable from any thread.
-//!   A [`Request`] goes in, a [`Generation`] (an iterator of [`Event`]s) comes back, and
-//!   dropping it cancels the work.
+//!   A [`Request`] goes in, a [`Generation`] (an iterator of [`Event`]s, or a stream of them)
+//!   comes back, and dropping it cancels the work. [`Sampling`] says how tokens are chosen.
 //! - [`Checkpoint`] is a folder in the layout of the Hugging Face hub, [`Preparer`] turns
 //!   [`Conversation`]s into its prompts.
 //! - [`MlxThread`], [`Model`] and [`Sequence`] are the level below, for programs that own
@@ -32,11 +32,15 @@
 //! MLX's state is shared by a process. One thread, started with the first engine, does all
 //! of its work; media, templates and tokens are prepared on the caller's.
 //!
+//! # Numbers
+//! It computes in the type that a checkpoint stores, or in the [`WorkingType`] asked for; norms,
+//! pooling, soft caps of the audio tower and softmaxes are f32 whatever it is, as in
+//! transformers, and towers of f16 checkpoints are f32 altogether, since their values leave
+//! f16's range. Where implementations differ, transformers is followed.
+//!
 //! # What it does not do yet
-//! It serves Gemma 4 (E2B, E4B, 26B-A4B, 31B, and the unified 12B), Qwen3-VL, Qwen3.5 and Qwen3
-//! (dense and with experts) with pictures and videos, decodes
-//! greedily, and downloads nothing. Sound, video, the other families, sampling and the
-//! caches that give the project its name come next.
+//! It downloads nothing, runs one answer at a time, and does not yet keep what it computed:
+//! the caches that give the project its name come next.
 
 mod cache;
 mod cancel;
@@ -48,6 +52,7 @@ mod memory;
 mod model;
 mod models;
 mod nn;
+mod output;
 mod prompt;
 mod quantize;
 mod request;
@@ -66,8 +71,8 @@ pub use error::Error;
 pub use generation::{Event, EventStream, FinishReason, Finished, Generation, Statistics};
 pub use model::{LoadOptions, Model, PREFILL_CHUNK, Progress, WorkingType};
 pub use prompt::{
-    Conversation, MediaKind, MediaSource, Mrope, Positions, PreparedMedium, PreparedPrompt,
-    Preparer, Prompt, Span, TemplateOptions,
+    AnswerFormat, Conversation, MediaKind, MediaSource, Message, MessageRules, Mrope, Positions,
+    PreparedMedium, PreparedPrompt, Preparer, Prompt, Span, TemplateOptions, ToolCall,
 };
 pub use quantize::{Quantised, QuantizationMode, QuantizeOptions, quantize_checkpoint};
 pub use request::Request;

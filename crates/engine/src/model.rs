@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_rs::transforms::eval;
+use mlx_rs::transforms::{async_eval, eval};
 use mlx_rs::{Array, Dtype};
 
 use crate::cache::{Cache, KvQuantization};
@@ -295,10 +295,12 @@ impl Model {
         let mut features = Vec::with_capacity(prepared.media.len());
         for medium in &prepared.media {
             let rows = self.family.encode(medium)?;
-            eval([&rows])?;
+            // The next is put together while the device works on this one.
+            async_eval([&rows])?;
             features.push(rows);
             report(0)?;
         }
+        eval(&features)?;
         check_features(prepared, &features)?;
         let encode_time = started.elapsed();
 

@@ -2,14 +2,18 @@
 
 mod media;
 
-use prefill_multimodal_prompt::{ChatTemplate, Tokens};
+use std::collections::BTreeMap;
+
 pub use prefill_multimodal_prompt::{
-    Conversation, MediaKind, MediaSource, Mrope, Positions, Prompt, Span, TemplateOptions,
+    AnswerFormat, Conversation, MediaKind, MediaSource, Message, MessageRules, Mrope, Positions,
+    Prompt, Span, TemplateOptions, ToolCall,
 };
+use prefill_multimodal_prompt::{ChatTemplate, Tokens};
 
 pub use self::media::PreparedMedium;
 use self::media::{Media, Medium};
 use crate::checkpoint::Checkpoint;
+use crate::output;
 use crate::{Error, Result};
 
 /// Turns conversations into prompts for one checkpoint: decoding and preprocessing of
@@ -31,6 +35,33 @@ pub struct Preparer {
     media: Media,
     bos_token: String,
     eos_token: String,
+    answers: Option<Answers>,
+}
+
+/// How the model writes its answers.
+#[derive(Debug)]
+struct Answers {
+    format: AnswerFormat,
+    /// The tags that are single tokens, by id.
+    tags: BTreeMap<u32, String>,
+    /// What opens and closes its thoughts.
+    reasoning: Option<(u32, u32)>,
+}
+
+impl Answers {
+    fn new(format: AnswerFormat, tokens: &Tokens) -> Self {
+        let tags = output::tags(format);
+        let id = |tag: &str| tokens.id(tag);
+        Self {
+            format,
+            tags: tags
+                .iter()
+                .filter_map(|tag| Some((id(tag)?, (*tag).to_owned())))
+                .collect(),
+            // The first two tags of every format.
+            reasoning: id(tags[0]).zip(id(tags[1])),
+        }
+    }
 }
 
 /// A prompt with its media, ready for the MLX thread.
@@ -72,6 +103,8 @@ impl Preparer {
         Ok(Self {
             template,
             media: Media::open(checkpoint, &tokens)?,
+            answers: answer_format(checkpoint.model_type())
+                .map(|format| Answers::new(format, &tokens)),
             tokens,
             bos_token,
             eos_token,
@@ -124,9 +157,45 @@ impl Preparer {
         })
     }
 
+    /// How the model writes thoughts and tool calls, if it is known to.
+    #[must_use]
+    pub fn answer_format(&self) -> Option<AnswerFormat> {
+        self.answers.as_ref().map(|answers| answers.format)
+    }
+
+    /// The text of a token that is a tag of answers.
+    pub(crate) fn tag(&self, id: u32) -> Option<String> {
+        self.answers.as_ref()?.tags.get(&id).cloned()
+    }
+
+    /// The tokens that open and close thoughts.
+    pub(crate) fn reasoning_ids(&self) -> Option<(u32, u32)> {
+        self.answers.as_ref()?.reasoning
+    }
+
+    /// Tokens that end an answer beside the checkpoint's: the tokenizer's own end of text,
+    /// and what a model of Gemma 4 writes where it waits for a tool.
+    pub(crate) fn stop_ids(&self) -> impl Iterator<Item = u32> {
+        let end = (!self.eos_token.is_empty()).then_some(self.eos_token.as_str());
+        let waiting = matches!(self.answer_format(), Some(AnswerFormat::Gemma4));
+        let waiting = waiting.then_some("<|tool_response>");
+        end.into_iter()
+            .chain(waiting)
+            .filter_map(|token| self.tokens.id(token))
+    }
+
     /// The tokenizer.
     #[must_use]
     pub fn tokens(&self) -> &Tokens {
         &self.tokens
     }
+}
+
+fn answer_format(model_type: &str) -> Option<AnswerFormat> {
+    Some(match model_type {
+        gemma if gemma.starts_with("gemma4") => AnswerFormat::Gemma4,
+        qwen if qwen.starts_with("qwen3_5") => AnswerFormat::QwenXml,
+        qwen if qwen.starts_with("qwen3") => AnswerFormat::QwenJson,
+        _ => return None,
+    })
 }

@@ -34,6 +34,8 @@ pub struct Request {
     pub(crate) deadline: Option<Duration>,
     pub(crate) cancel: CancelToken,
     pub(crate) top_logprobs: Option<usize>,
+    pub(crate) thinking_budget: Option<usize>,
+    pub(crate) is_plain: bool,
 }
 
 /// What a prompt is made from.
@@ -86,6 +88,8 @@ impl Request {
             deadline: None,
             cancel: CancelToken::new(),
             top_logprobs: None,
+            thinking_budget: None,
+            is_plain: false,
         }
     }
 
@@ -152,6 +156,21 @@ impl Request {
     #[must_use]
     pub fn logprobs(mut self, top: usize) -> Self {
         self.top_logprobs = Some(top);
+        self
+    }
+
+    /// Ends the model's thoughts after this many tokens; it then goes on with its answer.
+    #[must_use]
+    pub fn thinking_budget(mut self, tokens: usize) -> Self {
+        self.thinking_budget = Some(tokens);
+        self
+    }
+
+    /// Gives the answer as it is written, thoughts and tool calls as text. Answers to
+    /// [`from_ids`](Self::from_ids) come so in any case.
+    #[must_use]
+    pub fn plain(mut self) -> Self {
+        self.is_plain = true;
         self
     }
 

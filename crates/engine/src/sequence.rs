@@ -182,6 +182,23 @@ impl Decoder<'_, '_> {
     }
 }
 
+impl Decoder<'_, '_> {
+    /// Makes `id` the next token, whatever was chosen.
+    ///
+    /// # Errors
+    /// [`Error::TokenId`], [`Error::Mlx`].
+    pub fn force(&mut self, id: u32) -> Result<()> {
+        self.sequence.model.limits().check_id(id)?;
+        let token = Array::from_slice(&[id as i32], &[1, 1]);
+        self.sampler.replace_last(&token)?;
+        self.next = Choice {
+            token,
+            logprobs: None,
+        };
+        Ok(())
+    }
+}
+
 /// Queues the computation of a choice.
 fn begin(choice: &Choice) -> Result<()> {
     let logprobs = choice.logprobs.iter().flat_map(|logprobs| {

@@ -5,18 +5,16 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_channel::Sender;
-use prefill_multimodal_prompt::TextStream;
 
 use crate::cancel::CancelToken;
 use crate::generation::{Event, FinishReason, Finished, Statistics};
-use crate::prompt::{PreparedPrompt, Preparer};
+use crate::output::Output;
+use crate::prompt::PreparedPrompt;
 use crate::runtime::{self, ModelId, Models};
 use crate::sampling::Sampling;
-use crate::sequence::Token;
-use crate::stop::StopStrings;
 use crate::{Error, Result};
 
 /// Tokens after which MLX's cache of freed buffers is emptied, as mlx-lm has it.
@@ -25,13 +23,12 @@ const CLEAR_CACHE_EVERY: usize = 256;
 /// A prepared request, on its way to the runtime thread.
 pub(crate) struct Work {
     pub model: ModelId,
-    pub preparer: Arc<Preparer>,
     pub prepared: PreparedPrompt,
     pub max_tokens: usize,
     pub sampling: Sampling,
     pub top_logprobs: Option<usize>,
     pub stop_ids: BTreeSet<u32>,
-    pub stop_strings: Vec<String>,
+    pub output: Output,
     pub asked: Instant,
     pub deadline: Option<Instant>,
     pub cancel: CancelToken,
@@ -42,7 +39,7 @@ pub(crate) struct Work {
 
 impl Work {
     /// Generates on the runtime thread.
-    pub(crate) fn run(self, models: &mut Models) {
+    pub(crate) fn run(mut self, models: &mut Models) {
         let span = tracing::info_span!("generate", prompt_tokens = self.prepared.prompt.ids.len());
         let _entered = span.enter();
         let result = catch_unwind(AssertUnwindSafe(|| self.generate(models)))
@@ -53,6 +50,12 @@ impl Work {
     fn send(&self, event: Result<Event>) {
         // A receiver that is gone has set `dropped`, which the next step sees.
         let _ = self.events.force_send(event);
+    }
+
+    fn send_all(&self, events: Vec<Event>) {
+        for event in events {
+            self.send(Ok(event));
+        }
     }
 
     /// Why the work is to end before it is done.
@@ -67,7 +70,7 @@ impl Work {
         }
     }
 
-    fn generate(&self, models: &mut Models) -> Result<Finished> {
+    fn generate(&mut self, models: &mut Models) -> Result<Finished> {
         let model = models.loaded.get(&self.model).cloned();
         let model = model.ok_or(Error::Unloaded)?;
         let prompt_tokens = self.prepared.prompt.ids.len();
@@ -110,12 +113,6 @@ impl Work {
         };
         statistics.encode_time = sequence.encode_time();
 
-        let mut output = Output {
-            work: self,
-            text: TextStream::default(),
-            stops: StopStrings::new(self.stop_strings.clone()),
-            host_time: Duration::ZERO,
-        };
         let mut decoder = sequence.decode(&self.sampling, self.top_logprobs)?;
         let mut first_token = None;
         let mut end = End::from(FinishReason::Length);
@@ -127,9 +124,23 @@ impl Work {
             let token = decoder.step(statistics.generated_tokens + 1 == limit)?;
             statistics.generated_tokens += 1;
             first_token.get_or_insert_with(Instant::now);
-            if let Some(found) = output.take(token)? {
-                end = found;
+            let host = Instant::now();
+            if let Some(logprobs) = token.logprobs {
+                self.send(Ok(Event::LogProbs(logprobs)));
+            }
+            if self.stop_ids.contains(&token.id) {
+                end = FinishReason::Stop.into();
                 break;
+            }
+            let added = self.output.take(token.id)?;
+            self.send_all(added.events);
+            statistics.host_time += host.elapsed();
+            if let Some(stop_string) = added.stop_string {
+                end.stop_string = Some(stop_string);
+                break;
+            }
+            if let Some(id) = added.forced {
+                decoder.force(id)?;
             }
             models.run_urgent();
             if statistics
@@ -140,12 +151,16 @@ impl Work {
             }
         }
         if end.stop_string.is_none() {
-            end.stop_string = output.finish()?;
+            let rest = self.output.finish()?;
+            self.send_all(rest.events);
+            end.stop_string = rest.stop_string;
         }
         if end.stop_string.is_some() {
             end.reason = FinishReason::Stop;
         }
-        statistics.host_time = output.host_time;
+        if end.reason == FinishReason::Stop && self.output.has_calls() {
+            end.reason = FinishReason::ToolCalls;
+        }
         if let Some(first) = first_token {
             statistics.time_to_first_token = first.duration_since(self.asked);
             statistics.decode_time = first.elapsed();
@@ -165,58 +180,6 @@ impl From<FinishReason> for End {
         Self {
             reason,
             stop_string: None,
-        }
-    }
-}
-
-/// Turns tokens into events, while the device computes the next.
-struct Output<'w> {
-    work: &'w Work,
-    text: TextStream,
-    stops: StopStrings,
-    host_time: Duration,
-}
-
-impl Output<'_> {
-    /// Sends what a token adds; says if it ends the answer.
-    fn take(&mut self, token: Token) -> Result<Option<End>> {
-        let started = Instant::now();
-        if let Some(logprobs) = token.logprobs {
-            self.work.send(Ok(Event::LogProbs(logprobs)));
-        }
-        let end = if self.work.stop_ids.contains(&token.id) {
-            Some(FinishReason::Stop.into())
-        } else {
-            let piece = self.text.push(self.work.preparer.tokens(), token.id)?;
-            self.send(&piece).map(|stop_string| End {
-                reason: FinishReason::Stop,
-                stop_string: Some(stop_string),
-            })
-        };
-        self.host_time += started.elapsed();
-        Ok(end)
-    }
-
-    /// Sends what was held back; gives the stop string that was found in it.
-    fn finish(&mut self) -> Result<Option<String>> {
-        let rest = self.text.finish(self.work.preparer.tokens())?;
-        let stop = self.send(&rest);
-        if stop.is_none() {
-            let held = self.stops.finish();
-            self.send_text(held);
-        }
-        Ok(stop)
-    }
-
-    fn send(&mut self, piece: &str) -> Option<String> {
-        let certain = self.stops.push(piece);
-        self.send_text(certain.text);
-        certain.stop
-    }
-
-    fn send_text(&self, text: String) {
-        if !text.is_empty() {
-            self.work.send(Ok(Event::Text(text)));
         }
     }
 }

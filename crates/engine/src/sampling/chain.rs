@@ -83,6 +83,11 @@ impl Sampler {
         })
     }
 
+    /// Counts another token than the one chosen last as recent.
+    pub(crate) fn replace_last(&mut self, token: &Array) -> Result<()> {
+        self.penalties.replace_last(token)
+    }
+
     /// `[]`.
     fn draw(&self, logprobs: &Array) -> Result<Array> {
         let Sampling {

@@ -69,6 +69,15 @@ impl Penalties {
         Ok(())
     }
 
+    /// Puts another token in the place of the last.
+    pub(super) fn replace_last(&mut self, token: &Array) -> Result<()> {
+        if let Some(recent) = &mut self.recent {
+            let before = recent.try_index(..recent.dim(0) - 1)?;
+            *recent = concatenate(&[&before, &token.reshape(&[1])?], 0)?;
+        }
+        Ok(())
+    }
+
     /// `[vocabulary]`, f32.
     pub(super) fn apply(&self, logits: &Array) -> Result<Array> {
         let mut logits = logits.clone();
