@@ -221,12 +221,16 @@ impl LogMel {
         }
         if let Some(mean) = &self.mean {
             for (band, mean) in bands.iter_mut().zip(mean) {
-                band.iter_mut().for_each(|value| *value -= mean);
+                for value in band {
+                    *value -= mean;
+                }
             }
         }
         if let Some(stddev) = &self.stddev {
             for (band, stddev) in bands.iter_mut().zip(stddev) {
-                band.iter_mut().for_each(|value| *value /= stddev);
+                for value in band {
+                    *value /= stddev;
+                }
             }
         }
     }
