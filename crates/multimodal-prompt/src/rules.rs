@@ -268,14 +268,14 @@ impl Reading<'_> {
             Some(_) => return Err(format!("the {key} of a part is neither text nor an object")),
         };
         let source = resolve(reference, self.rules.bytes(kind));
-        let source = source.map_err(|fact| format!("a {key} {fact}"))?;
+        let source = source.map_err(|fact| format!("a part's {key} {fact}"))?;
         match source {
-            MediaSource::Path(_) if !self.rules.local_files => {
-                Err(format!("a {key} names a file, which is not allowed here"))
-            }
-            MediaSource::Url(_) if !self.rules.urls => {
-                Err(format!("a {key} names a URL, which is not allowed here"))
-            }
+            MediaSource::Path(_) if !self.rules.local_files => Err(format!(
+                "a part's {key} names a file, which is not allowed here"
+            )),
+            MediaSource::Url(_) if !self.rules.urls => Err(format!(
+                "a part's {key} names a URL, which is not allowed here"
+            )),
             source => Ok(source),
         }
     }

@@ -68,15 +68,15 @@ fn every_error_says_which_message_and_why() {
         ),
         (
             json!({"type": "image", "image": "/etc/passwd"}),
-            "a image names a file, which is not allowed here",
+            "a part's image names a file, which is not allowed here",
         ),
         (
             json!({"type": "video", "path": "a.mp4"}),
-            "a video names a file, which is not allowed here",
+            "a part's video names a file, which is not allowed here",
         ),
         (
             json!({"type": "image_url", "image_url": "HTTPS://x/y.png"}),
-            "a image_url names a URL, which is not allowed here",
+            "a part's image_url names a URL, which is not allowed here",
         ),
     ] {
         assert_eq!(content(&json!([part])), format!("message 0: {expected}"));
