@@ -43,7 +43,8 @@
 //!
 //! # What it does not do
 //! It decodes no media (`prefill-media-preprocess` does) and runs no model
-//! (`prefill-engine` does). It ships no template: a checkpoint brings its own.
+//! (`prefill-engine` does). It ships no template: a checkpoint brings its own. It opens no
+//! connection, unless the feature `fetch` is on and a `Fetcher` is asked to.
 
 mod answer;
 mod conversation;

@@ -69,7 +69,7 @@ impl Span {
     /// One past the last position.
     #[must_use]
     pub fn end(&self) -> usize {
-        self.start + self.length
+        self.start.saturating_add(self.length)
     }
 
     /// The positions.
@@ -180,7 +180,9 @@ impl Prompt {
     pub fn per_layer_ids(&self, pad: u32) -> Vec<u32> {
         let mut ids = self.ids.clone();
         for span in &self.spans {
-            ids[span.range()].fill(pad);
+            if let Some(run) = ids.get_mut(span.range()) {
+                run.fill(pad);
+            }
         }
         ids
     }

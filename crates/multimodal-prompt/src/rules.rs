@@ -48,6 +48,10 @@ pub struct MessageRules {
     pub text_bytes: usize,
     /// How deep lists and objects may lie in each other.
     pub depth: usize,
+    /// Texts that no string of a message may hold. With
+    /// [`Tokens::special_tokens`](crate::Tokens::special_tokens) nobody can write the tokens
+    /// that open and close turns; unset, a template's text and a user's can't be told apart.
+    pub forbidden_text: Vec<String>,
     /// Roles beside `system`, `developer`, `user`, `assistant`, `model`, `tool`, `function`
     /// and `ipython`.
     pub extra_roles: Vec<String>,
@@ -66,6 +70,7 @@ impl Default for MessageRules {
             media: 1024,
             text_bytes: 64 << 20,
             depth: 64,
+            forbidden_text: Vec::new(),
             extra_roles: Vec::new(),
         }
     }
@@ -148,6 +153,9 @@ impl MessageRules {
             if media > self.media {
                 let fact = format!("it takes the media over the limit of {}", self.media);
                 return Err(refused(index, fact));
+            }
+            if let Some(token) = self.forbidden_text.iter().find(|token| holds(&read, token)) {
+                return Err(refused(index, format!("it holds the text {token:?}")));
             }
             text_bytes += size(&read);
             if text_bytes > self.text_bytes {
@@ -260,14 +268,14 @@ impl Reading<'_> {
             Some(_) => return Err(format!("the {key} of a part is neither text nor an object")),
         };
         let source = resolve(reference, self.rules.bytes(kind));
-        let source = source.map_err(|fact| format!("a {key} {fact}"))?;
+        let source = source.map_err(|fact| format!("a part's {key} {fact}"))?;
         match source {
-            MediaSource::Path(_) if !self.rules.local_files => {
-                Err(format!("a {key} names a file, which is not allowed here"))
-            }
-            MediaSource::Url(_) if !self.rules.urls => {
-                Err(format!("a {key} names a URL, which is not allowed here"))
-            }
+            MediaSource::Path(_) if !self.rules.local_files => Err(format!(
+                "a part's {key} names a file, which is not allowed here"
+            )),
+            MediaSource::Url(_) if !self.rules.urls => Err(format!(
+                "a part's {key} names a URL, which is not allowed here"
+            )),
             source => Ok(source),
         }
     }
@@ -310,6 +318,18 @@ fn is_deeper(value: &Value, limit: usize) -> bool {
     match value {
         Value::Array(items) => limit == 0 || items.iter().any(below),
         Value::Object(fields) => limit == 0 || fields.values().any(below),
+        _ => false,
+    }
+}
+
+/// Whether any string of a value, or name of a field, holds `text`.
+fn holds(value: &Value, text: &str) -> bool {
+    match value {
+        Value::String(string) => string.contains(text),
+        Value::Array(items) => items.iter().any(|item| holds(item, text)),
+        Value::Object(fields) => fields
+            .iter()
+            .any(|(name, value)| name.contains(text) || holds(value, text)),
         _ => false,
     }
 }

@@ -12,7 +12,7 @@ const CONTEXT: usize = 8;
 /// Turns generated ids into text, piece by piece, never splitting a character.
 ///
 /// A character may be spread over several tokens (byte fallback, byte-level BPE): such
-/// tokens are held back until it is whole. The pieces, put together and followed by
+/// the text of such tokens is held back until it is whole. The pieces, put together and followed by
 /// [`finish`](Self::finish), are what [`Tokens::decode`] gives for all ids at once, as long
 /// as the bytes are UTF-8.
 ///
@@ -34,6 +34,9 @@ pub struct TextStream {
     ids: Vec<u32>,
     /// How many of `ids` have been given out.
     given: usize,
+    /// Bytes of text of the ids held back that have been given out all the same: what a token
+    /// holds before the beginning of a character.
+    ahead: usize,
     /// Whether special tokens are part of the text.
     special: bool,
 }
@@ -66,10 +69,17 @@ impl TextStream {
         self.ids.push(id);
         let all = self.decode(tokens, &self.ids)?;
         // Incomplete bytes at the end show as replacement characters: hold them back.
-        if all.ends_with(REPLACEMENT) {
-            return Ok(String::new());
+        let certain = all.trim_end_matches(REPLACEMENT);
+        if certain.len() == all.len() {
+            return self.give(tokens, &all);
         }
-        self.give(tokens, &all)
+        let given = self.decode(tokens, &self.ids[..self.given])?;
+        let more = certain
+            .strip_prefix(given.as_str())
+            .and_then(|text| text.get(self.ahead..))
+            .unwrap_or_default();
+        self.ahead += more.len();
+        Ok(more.to_owned())
     }
 
     /// Gives what is still held back, incomplete bytes as U+FFFD.
@@ -90,6 +100,8 @@ impl TextStream {
             // characters. What was given out stands; only the rest is broken.
             None => self.decode(tokens, held)?,
         };
+        let text = text.get(self.ahead..).unwrap_or_default().to_owned();
+        self.ahead = 0;
         self.given = self.ids.len();
         self.forget(tokens);
         Ok(text)

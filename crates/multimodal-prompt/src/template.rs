@@ -322,8 +322,10 @@ mod tests {
             "{% set ns.l = [ns.l] %}",
             "{% set ns.l = {'a': ns.l} %}",
         ] {
-            let error = grow(step, "").unwrap_err().to_string();
-            assert!(error.contains("steps"), "{error}");
+            let error = grow(step, "").unwrap_err();
+            // On a busy machine the time may be up first.
+            let bounded = matches!(error, Error::TemplateTime { .. });
+            assert!(bounded || error.to_string().contains("steps"), "{error}");
         }
         let doubled: String = std::iter::once("{% set l = [] %}")
             .chain(std::iter::repeat_n("{% set l = [l, l] %}", 40))

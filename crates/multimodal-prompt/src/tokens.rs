@@ -84,6 +84,19 @@ impl Tokens {
         self.tokenizer.id_to_token(id)
     }
 
+    /// The texts of the special tokens, in order of their ids: what opens and closes turns,
+    /// media and the like.
+    #[must_use]
+    pub fn special_tokens(&self) -> Vec<String> {
+        let added = self.tokenizer.get_added_tokens_decoder();
+        let mut special: Vec<_> = added.iter().filter(|(_, token)| token.special).collect();
+        special.sort_by_key(|(id, _)| **id);
+        special
+            .into_iter()
+            .map(|(_, token)| token.content.clone())
+            .collect()
+    }
+
     /// The size of the vocabulary, added tokens included.
     #[must_use]
     pub fn vocabulary_size(&self) -> usize {

@@ -1,4 +1,5 @@
-//! Replays the fuzz targets over a small corpus (`tests/corpus`) and over mutations of it.
+//! Replays the fuzz targets over a small corpus (`tests/corpus`) and over mutations of it, 4000
+//! each, or as many as `PREFILL_FUZZ_ROUNDS` says.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
 mod targets;
@@ -17,7 +18,9 @@ fn corpus(kind: &str) -> Vec<Vec<u8>> {
 }
 
 /// Runs a target over its corpus, and over changed, cut and joined copies of it.
-fn replay(kind: &str, target: fn(&[u8]), rounds: usize) {
+fn replay(kind: &str, target: fn(&[u8])) {
+    let rounds = std::env::var("PREFILL_FUZZ_ROUNDS");
+    let rounds = rounds.map_or(4000, |rounds| rounds.parse().unwrap());
     let corpus = corpus(kind);
     assert!(corpus.len() >= 4);
     for bytes in &corpus {
@@ -66,15 +69,15 @@ fn replay(kind: &str, target: fn(&[u8]), rounds: usize) {
 
 #[test]
 fn messages() {
-    replay("messages", targets::messages, 4000);
+    replay("messages", targets::messages);
 }
 
 #[test]
 fn templates() {
-    replay("template", targets::template, 4000);
+    replay("template", targets::template);
 }
 
 #[test]
 fn answers() {
-    replay("answer", targets::answer, 4000);
+    replay("answer", targets::answer);
 }

@@ -145,7 +145,9 @@ proptest! {
 
     #[test]
     fn a_medium(prompt in prompts(), at in any::<prop::sample::Index>(), what in 0..3) {
-        prop_assume!(!prompt.spans.is_empty());
+        if prompt.spans.is_empty() {
+            return Ok(());
+        }
         let mut changed = prompt.clone();
         let span = &mut changed.spans[at.index(prompt.spans.len())];
         match what {

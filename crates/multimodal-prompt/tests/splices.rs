@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
 use prefill_multimodal_prompt::{
-    Attention, Error, Gemma4Medium, Gemma4Rules, Gemma4Splicer, MediaKind, OuterVisionTokens,
-    Positions, Prompt, QwenMedium, QwenSplicer, Tokens,
+    Attention, ChatTemplate, Conversation, Error, Gemma4Medium, Gemma4Rules, Gemma4Splicer,
+    MediaKind, OuterVisionTokens, Positions, Prompt, QwenMedium, QwenSplicer, TemplateOptions,
+    Tokens,
 };
 use serde_json::Value;
 
@@ -289,4 +290,89 @@ fn what_does_not_fit_is_named_with_its_numbers() {
         .splice(&tokens, "<|video_pad|>", &[video])
         .unwrap_err();
     assert_eq!(error.to_string(), "medium 0: 1 times for 2 frame groups");
+}
+
+/// Whole runs of the processors, pictures and sound included: the template's text, and the ids
+/// that the engine's goldens were made with.
+#[test]
+fn whole_prompts_are_those_of_the_engines_goldens() {
+    let mut seen = 0;
+    for model in ["gemma4_e2b", "gemma4_26b", "gemma4_unified"] {
+        let tokens = gemma_tokens(model);
+        let folder = format!("{REFERENCE}/models/{model}");
+        let template = ChatTemplate::from_folder(folder.as_ref()).unwrap();
+        let splicer = Gemma4Splicer::new(&tokens, Gemma4Rules::Causal);
+        for entry in std::fs::read_dir(format!("{REFERENCE}/goldens/{model}")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let golden: Value = serde_json::from_str(&text).unwrap();
+            let Some(spans) = golden["spans"].as_array() else {
+                continue;
+            };
+            if spans.iter().any(|span| span["kind"] == "video") {
+                continue;
+            }
+            let options = TemplateOptions {
+                add_generation_prompt: true,
+                bos_token: "<bos>".to_owned(),
+                ..TemplateOptions::default()
+            };
+            let conversation = Conversation::from_json(&golden["messages"]).unwrap();
+            let text = template.render(conversation.messages(), &options).unwrap();
+            assert_eq!(text, golden["prompt"], "{}", path.display());
+            let media = spans
+                .iter()
+                .zip(conversation.media())
+                .map(|(span, (kind, _))| {
+                    let soft_tokens = span["length"].as_u64().unwrap() as usize;
+                    let digest = [0; 32];
+                    match kind {
+                        MediaKind::Audio => Gemma4Medium::Audio {
+                            soft_tokens,
+                            digest,
+                        },
+                        _ => Gemma4Medium::Image {
+                            soft_tokens,
+                            digest,
+                        },
+                    }
+                });
+            let media: Vec<_> = media.collect();
+            let prompt = splicer.splice(&tokens, &text, &media).unwrap();
+            assert_eq!(prompt.ids, integers::<u32>(&golden["prompt_ids"]));
+            for (found, expected) in prompt.spans.iter().zip(spans) {
+                assert_eq!(found.kind.name(), expected["kind"]);
+                assert_eq!(found.start as u64, expected["start"].as_u64().unwrap());
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen >= 30, "{seen}");
+}
+
+/// Published tokenizers may know the video marker as a word, not as an added token; transformers
+/// adds it.
+#[test]
+fn a_video_marker_need_not_be_an_added_token() {
+    let path = format!("{REFERENCE}/models/gemma4_e2b/tokenizer.json");
+    let mut file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let added = file["added_tokens"].as_array_mut().unwrap();
+    added.retain(|token| token["content"] != "<|video|>");
+    let plain = Tokens::from_bytes(file.to_string().as_bytes()).unwrap();
+    assert_ne!(plain.encode("<|video|>").unwrap().len(), 1);
+    let video = Gemma4Medium::Video {
+        soft_tokens_per_frame: 2,
+        timestamps: vec![0.0, 61.0],
+        digest: [0; 32],
+    };
+    let splice = |tokens: &Tokens| {
+        let splicer = Gemma4Splicer::new(tokens, Gemma4Rules::Vision);
+        splicer
+            .splice(tokens, "What<|video|>is it?", std::slice::from_ref(&video))
+            .unwrap()
+    };
+    assert_eq!(splice(&plain), splice(&gemma_tokens("gemma4_e2b")));
 }

@@ -10,6 +10,15 @@ fn tokens() -> Tokens {
     Tokens::from_folder(format!("{models}/gemma4_e2b").as_ref()).unwrap()
 }
 
+/// Byte-level byte-pair encoding, as Qwen's is.
+fn qwen() -> Tokens {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/reference/prompt/qwen_tokenizer.json"
+    );
+    Tokens::from_bytes(&std::fs::read(path).unwrap()).unwrap()
+}
+
 fn stream(tokens: &Tokens, ids: &[u32]) -> Vec<String> {
     let mut stream = TextStream::default();
     let mut pieces: Vec<String> = ids
@@ -84,6 +93,21 @@ proptest! {
         prop_assert_eq!(pieces.concat(), whole);
         let broken = pieces.iter().any(|piece| piece.contains('\u{fffd}'));
         prop_assert!(!broken);
+    }
+
+    #[test]
+    fn pieces_of_bytes_are_the_whole_text(text in "\\PC{0,60}") {
+        let tokens = qwen();
+        let ids = tokens.encode(&text).unwrap();
+        let pieces = stream(&tokens, &ids);
+        prop_assert_eq!(pieces.concat(), &text[..]);
+        // Held back are the tokens of an unfinished character, and only those.
+        let mut bytes = 0;
+        for (piece, end) in pieces.iter().zip(1..=ids.len()) {
+            bytes += piece.len();
+            let decoded = tokens.decode(&ids[..end]).unwrap();
+            prop_assert_eq!(&text[..bytes], decoded.trim_end_matches('\u{fffd}'));
+        }
     }
 
     #[test]

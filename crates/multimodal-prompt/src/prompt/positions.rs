@@ -20,10 +20,10 @@ impl Positions {
     pub fn at(&self, index: usize) -> [i64; 3] {
         match self {
             Self::Plain => [index as i64; 3],
-            Self::Mrope(mrope) => match mrope.ids[0].get(index) {
-                Some(_) => mrope.ids.each_ref().map(|axis| i64::from(axis[index])),
-                None => [index as i64 + mrope.delta; 3],
-            },
+            Self::Mrope(mrope) => mrope.ids.each_ref().map(|axis| {
+                let stated = axis.get(index).map(|&position| i64::from(position));
+                stated.unwrap_or(index as i64 + mrope.delta)
+            }),
         }
     }
 

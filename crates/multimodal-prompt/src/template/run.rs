@@ -8,8 +8,8 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -43,10 +43,16 @@ pub(super) fn render(
         return Err(Error::Template(fact));
     }
     let (sender, receiver) = mpsc::sync_channel(1);
+    // Set by whoever comes first: the thread when it is done, or the caller who gives it up.
+    let settled = Arc::new(AtomicBool::new(false));
+    let settled_by_thread = Arc::clone(&settled);
     let work = move || {
         let rendered = run(&environment, &name, &context, now);
-        if sender.send(rendered).is_err() {
+        if settled_by_thread.swap(true, Ordering::AcqRel) {
             GIVEN_UP.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            // Nobody may wait any more; then nobody wants it.
+            let _ = sender.send(rendered);
         }
     };
     let spawned = thread::Builder::new()
@@ -54,16 +60,17 @@ pub(super) fn render(
         .stack_size(STACK)
         .spawn(work);
     spawned.map_err(|error| Error::Template(format!("its thread can't be begun: {error}")))?;
-    match receiver.recv_timeout(TIME_LIMIT) {
-        Ok(rendered) => rendered,
-        Err(mpsc::RecvTimeoutError::Timeout) => {
-            GIVEN_UP.fetch_add(1, Ordering::Relaxed);
-            Err(Error::TemplateTime { limit: TIME_LIMIT })
+    let mut received = receiver.recv_timeout(TIME_LIMIT);
+    if matches!(received, Err(RecvTimeoutError::Timeout)) {
+        GIVEN_UP.fetch_add(1, Ordering::Relaxed);
+        if !settled.swap(true, Ordering::AcqRel) {
+            return Err(Error::TemplateTime { limit: TIME_LIMIT });
         }
-        Err(mpsc::RecvTimeoutError::Disconnected) => {
-            Err(Error::Template("its thread panicked".to_owned()))
-        }
+        // It was done at the last moment.
+        GIVEN_UP.fetch_sub(1, Ordering::Relaxed);
+        received = receiver.recv().map_err(|_| RecvTimeoutError::Disconnected);
     }
+    received.unwrap_or_else(|_| Err(Error::Template("its thread panicked".to_owned())))
 }
 
 fn run(
