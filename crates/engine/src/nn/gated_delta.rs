@@ -25,10 +25,13 @@
 //! so that from chunk to chunk only one small product is sequential. `A` is inverted by
 //! blocks that double: nothing grows that the result does not have.
 
+use std::cell::RefCell;
+
 use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::ops::{as_strided, concatenate, exp, pad, select, stack, zeros_like};
 use mlx_rs::{Array, Dtype};
 
+use super::{SeveralSlot, fuse_several};
 use crate::Result;
 
 /// Tokens of a chunk. Halving it halves what a chunk computes a token and doubles the steps
@@ -55,6 +58,18 @@ pub(crate) struct DeltaInputs {
 }
 
 impl DeltaInputs {
+    /// These arrays, and the memory.
+    fn with(&self, memory: &Array) -> [Array; 6] {
+        [
+            self.queries.clone(),
+            self.keys.clone(),
+            self.values.clone(),
+            self.log_decay.clone(),
+            self.beta.clone(),
+            memory.clone(),
+        ]
+    }
+
     fn tokens(&self) -> i32 {
         self.values.dim(0)
     }
@@ -82,13 +97,31 @@ pub(crate) fn gated_delta(inputs: &DeltaInputs, memory: Option<&Array>) -> Resul
         Some(memory) => memory.clone(),
         None => inputs.empty()?,
     };
-    match inputs.tokens() {
-        1 => recurrent(inputs, &memory),
+    thread_local!(static STEP: SeveralSlot = const { RefCell::new(None) });
+    thread_local!(static CHUNKS: SeveralSlot = const { RefCell::new(None) });
+    let slot = if inputs.tokens() == 1 { &STEP } else { &CHUNKS };
+    let all = inputs.with(&memory);
+    let [outputs, memory] = slot.with(|slot| fuse_several(slot, rule, &all))?;
+    Ok((outputs, memory))
+}
+
+/// The rule over the arrays of [`DeltaInputs::with`]: outputs and memory.
+fn rule([queries, keys, values, log_decay, beta, memory]: &[Array; 6]) -> Result<[Array; 2]> {
+    let inputs = DeltaInputs {
+        queries: queries.clone(),
+        keys: keys.clone(),
+        values: values.clone(),
+        log_decay: log_decay.clone(),
+        beta: beta.clone(),
+    };
+    let (outputs, memory) = match inputs.tokens() {
+        1 => recurrent(&inputs, memory)?,
         tokens => {
             let chunk = (tokens as u32).next_power_of_two().min(CHUNK as u32) as i32;
-            chunked(inputs, &memory, chunk)
+            chunked(&inputs, memory, chunk)?
         }
-    }
+    };
+    Ok([outputs, memory])
 }
 
 /// Token by token, by the definition.
@@ -444,6 +477,23 @@ mod tests {
         let (found, after) = gated_delta(&extreme, None).unwrap();
         assert_near(&found, &y, 2e-5);
         assert_near(&after, &s, 2e-5);
+    }
+
+    /// As on a GPU, where the elementwise parts are compiled.
+    #[test]
+    #[ignore = "MLX's CPU build compiles with a C++ compiler"]
+    fn compiled_it_is_the_same() {
+        for tokens in [1, 7, 150] {
+            let inputs = inputs(tokens, (2, 6), -2.0);
+            let memory = Array::from_slice(&noise(6 * 7 * 12, 9), &[1, 6, 7, 12]);
+            let (y, s) = by_definition(&inputs, &memory);
+            let all = inputs.with(&memory);
+            for _ in 0..2 {
+                let found = super::super::fuse_on_any_device(rule, &all).unwrap();
+                assert_near(&found[0], &y, 5e-6);
+                assert_near(&found[1], &s, 5e-6);
+            }
+        }
     }
 
     /// What docs/performance/qwen.md reports: the rule in Qwen3.5 4B's shape beside the matrix
