@@ -72,6 +72,7 @@ CASES = {
     ),
     "image_budget_140": ([user(image("photo.png"), QUESTION)], budget(140)),
     "image_budget_280": ([user(image("photo.jpg"), QUESTION)], budget(280)),
+    "image_budget_1120": ([user(image("photo.png"), QUESTION)], budget(1120)),
     "audio": ([user(audio("long.wav"), text("What do you hear?"))], []),
     # The shorter clip first: padding rows of the encoder must not reach the prompt.
     "two_sounds": (
@@ -94,8 +95,9 @@ CASES = {
 }
 
 NO_AUDIO = [c for c in CASES if "audio" not in c and "sounds" not in c]
+ONLY_E2B = ("image_budget_140", "image_budget_1120", "image_exact")
 MODELS = {
     "gemma4_e2b": list(CASES),
-    "gemma4_26b": [c for c in NO_AUDIO if c not in ("image_budget_140", "image_exact")],
-    "gemma4_unified": [c for c in CASES if c not in ("image_budget_140", "image_exact")],
+    "gemma4_26b": [c for c in NO_AUDIO if c not in ONLY_E2B],
+    "gemma4_unified": [c for c in CASES if c not in ONLY_E2B],
 }

@@ -86,11 +86,13 @@ def make(model_name, name):
         tensors["mlx_vlm_logits"] = on_mlx[0]
 
     check_ids(name, ids, config)
-    assert smallest_margin(logits) > 10 * TOLERANCE, name
-    assert largest(logits, forced) < TOLERANCE, name
-    assert largest(logits, exact) < TOLERANCE, name
+    # Rounding grows with the prompt: a thousand tokens have five times the noise of a hundred.
+    tolerance = TOLERANCE if len(prompt_ids) < 1000 else 5 * TOLERANCE
+    assert smallest_margin(logits) > 10 * tolerance, (name, smallest_margin(logits))
+    assert largest(logits, forced) < tolerance, (name, largest(logits, forced))
+    assert largest(logits, exact) < tolerance, (name, largest(logits, exact))
     if not mlx_vlm_is_wrong(model_name, name):
-        assert largest(on_mlx, logits) < TOLERANCE, name
+        assert largest(on_mlx, logits) < tolerance, (name, largest(on_mlx, logits))
     golden = {
         "model": model_name,
         "case": name,
@@ -103,7 +105,7 @@ def make(model_name, name):
         "images": hf.image_inputs(inputs),
         "greedy_ids": ids,
         "text": processor.tokenizer.decode(ids, skip_special_tokens=True),
-        "tolerance": TOLERANCE,
+        "tolerance": tolerance,
         "measured": {
             "logit_std": round(float(logits.std()), 3),
             "logit_abs_max": round(float(np.abs(logits).max()), 3),

@@ -20,6 +20,8 @@ model = load_model(pathlib.Path(sys.argv[1]))
 inputs = mx.load(sys.argv[2])
 decoded = int(sys.argv[3])
 ids = inputs.pop("ids")[None]
+copies = inputs.pop("copies").item()
+inputs = {name: mx.concatenate([value] * copies) for name, value in inputs.items()}
 pixels = inputs.pop("pixel_values", None)
 for _ in range(3):
     mx.clear_cache()

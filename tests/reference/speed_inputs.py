@@ -21,10 +21,12 @@ prompt = processor.apply_chat_template(
 )
 inputs = processor(text=[prompt], images=[[image] * copies], return_tensors="np")
 ids = np.asarray(inputs.pop("input_ids"))[0].astype(np.int32)
-tensors = {"ids": ids}
+tensors = {"ids": ids, "copies": np.array([copies], np.int32)}
 for name, value in inputs.items():
     value = np.asarray(value)
     if name not in ("attention_mask", "mm_token_type_ids"):
+        # One copy: the file would be large.
+        value = value[: len(value) // copies]
         tensors[name] = value.astype(np.float32 if value.dtype.kind == "f" else np.int32)
 save_file(tensors, out)
 print(len(ids), {name: value.shape for name, value in tensors.items()})

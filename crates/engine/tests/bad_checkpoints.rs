@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use prefill_engine::{Checkpoint, Error, MlxThread, Model, Preparer, WorkingType};
-use prefill_test_support::Checkpoint as Tiny;
+use prefill_test_support::{Checkpoint as Tiny, StoredTensor};
 use serde_json::{Value, json};
 
 fn tiny() -> Tiny {
@@ -263,6 +263,30 @@ fn settings_that_are_not_served_are_named() {
         assert!(
             error.contains("config.json") && error.contains(named),
             "{pointer}: {error}"
+        );
+    }
+}
+
+#[test]
+fn values_that_are_no_numbers_are_named() {
+    for end in [
+        "layers.0.mlp.up_proj.weight",
+        "vision_tower.patch_embedder.position_embedding_table",
+        "audio_tower.output_proj.bias",
+    ] {
+        let folder = tiny().build().unwrap();
+        let path = folder.path().join("model.safetensors");
+        let mut tensors = StoredTensor::read_file(&path).unwrap();
+        let tensor = tensors.iter_mut().find(|tensor| tensor.name.ends_with(end));
+        let tensor = tensor.unwrap();
+        let last = tensor.bytes.len() - 4;
+        tensor.bytes[last..].copy_from_slice(&f32::NAN.to_le_bytes());
+        let name = tensor.name.clone();
+        StoredTensor::write_file(&tensors, &path).unwrap();
+        let error = refusal(folder.path());
+        assert!(
+            matches!(&error, Error::NotANumber { name: found } if *found == name),
+            "{error}"
         );
     }
 }

@@ -139,6 +139,7 @@ tiny!(
     image_turns,
     image_budget_140,
     image_budget_280,
+    image_budget_1120,
     three_images,
     audio,
     two_sounds,
@@ -227,7 +228,7 @@ fn chunks() {
 /// before towers, experts as three stacks, and channels last in the kernels of convolutions.
 #[test]
 fn mlx_names() {
-    for (model, case) in [("gemma4_e2b", "image_png"), ("gemma4_26b", "image_png")] {
+    for (model, case) in [("gemma4_e2b", "image_audio"), ("gemma4_26b", "image_png")] {
         let golden = Golden::read(model, case).unwrap();
         let folder = golden.checkpoint().unwrap().build().unwrap();
         rewrite(folder.path(), |mut tensor| {
@@ -236,6 +237,9 @@ fn mlx_names() {
                 Some(rest) => format!("language_model.model.{rest}"),
                 None => name.to_owned(),
             };
+            if tensor.name.contains("conv") && tensor.shape.len() > 2 {
+                channels_last(&mut tensor);
+            }
             tensor.split_experts()
         });
         check(
@@ -243,6 +247,21 @@ fn mlx_names() {
             &golden,
         );
     }
+}
+
+/// `[out, in, ...]` to `[out, ..., in]`.
+fn channels_last(tensor: &mut StoredTensor) {
+    let (input, taps) = (tensor.shape[1], tensor.shape[2..].iter().product::<usize>());
+    let kernels = tensor.bytes.chunks(4 * input * taps);
+    tensor.bytes = kernels
+        .flat_map(|kernel| {
+            (0..taps).flat_map(move |tap| {
+                (0..input)
+                    .flat_map(move |channel| kernel[4 * (channel * taps + tap)..][..4].to_vec())
+            })
+        })
+        .collect();
+    tensor.shape[1..].rotate_left(1);
 }
 
 /// Decoders saved alone: the text's settings at the top of `config.json`, and no

@@ -1,5 +1,6 @@
 //! The features of every family against transformers' extractors.
 #![cfg(feature = "audio")]
+#![allow(clippy::print_stdout, reason = "the figures of the README's table")]
 #![allow(clippy::unwrap_used, reason = "a panic is the report")]
 
 mod support;
@@ -85,5 +86,27 @@ fn lengths_of_masks() {
         assert_eq!([numbers[0], got.rows, got.valid_rows()], numbers[..]);
         let tokens = numbers[2].div_ceil(2).div_ceil(2);
         assert_eq!(got.soft_tokens, tokens);
+    }
+}
+
+/// Two clips at once, the shorter one first: what transformers pads is zero, of either sign.
+#[test]
+fn clips_of_a_batch_are_padded() {
+    let golden = golden("audio/features.json");
+    let processor = Gemma4AudioProcessor::default();
+    let clips =
+        ["tiny_641.wav", "silence16k.wav"].map(|name| processor.prepare(&clip(name)).unwrap());
+    let rows = clips.iter().map(|clip| clip.rows).max().unwrap();
+    for (clip, expected) in clips.iter().zip(golden["batch"].as_array().unwrap()) {
+        let (features, mask) = clip.padded(rows);
+        assert_eq!(json!([mask.len(), clip.dim]), expected["shape"]);
+        assert_eq!(
+            mask.iter().filter(|&&valid| valid).count(),
+            expected["valid"]
+        );
+        let values = expected["values"].as_array().unwrap();
+        for (got, want) in features.iter().step_by(97).zip(values) {
+            assert!((got - want.as_f64().unwrap() as f32).abs() <= 1e-6);
+        }
     }
 }

@@ -26,6 +26,14 @@ pub enum Error {
         /// What is wrong there.
         fact: String,
     },
+    /// A medium can't be fetched (feature `fetch`).
+    #[error("{url}: {fact}")]
+    Fetch {
+        /// The URL, without its query and password.
+        url: String,
+        /// Why.
+        fact: String,
+    },
     /// A file of the checkpoint can't be read.
     #[error("{}: {source}", path.display())]
     File {

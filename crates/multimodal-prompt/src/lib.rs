@@ -17,7 +17,7 @@
 //! media, positions, attention. Caches find by these names what was computed before.
 //!
 //! On the way back, [`TextStream`] turns generated ids into text that never splits a
-//! character.
+//! character, and [`AnswerParser`] that text into reasoning, text and tool calls.
 //!
 //! ```
 //! use prefill_multimodal_prompt::{ChatTemplate, Conversation, TemplateOptions};
@@ -45,8 +45,11 @@
 //! It decodes no media (`prefill-media-preprocess` does) and runs no model
 //! (`prefill-engine` does). It ships no template: a checkpoint brings its own.
 
+mod answer;
 mod conversation;
 mod error;
+#[cfg(feature = "fetch")]
+mod fetch;
 mod keys;
 mod message;
 mod prompt;
@@ -57,8 +60,11 @@ mod stream;
 mod template;
 mod tokens;
 
+pub use answer::{AnswerEvent, AnswerFormat, AnswerParser, ToolCall};
 pub use conversation::Conversation;
 pub use error::Error;
+#[cfg(feature = "fetch")]
+pub use fetch::{FetchPolicy, Fetcher};
 pub use keys::{BlockKeys, Key, KeySpace, Tail};
 pub use message::Message;
 pub use prompt::{Attention, FeatureScaling, MediaKind, Mrope, Positions, Prompt, Span};

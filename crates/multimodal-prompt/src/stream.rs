@@ -34,9 +34,29 @@ pub struct TextStream {
     ids: Vec<u32>,
     /// How many of `ids` have been given out.
     given: usize,
+    /// Whether special tokens are part of the text.
+    special: bool,
 }
 
 impl TextStream {
+    /// A stream whose text holds special tokens too, as
+    /// [`AnswerParser`](crate::AnswerParser) needs them of Gemma.
+    #[must_use]
+    pub fn with_special_tokens() -> Self {
+        Self {
+            special: true,
+            ..Self::default()
+        }
+    }
+
+    fn decode(&self, tokens: &Tokens, ids: &[u32]) -> Result<String> {
+        if self.special {
+            tokens.decode_all(ids)
+        } else {
+            tokens.decode(ids)
+        }
+    }
+
     /// Takes one id, and gives the text that is certain now; often a word, sometimes
     /// nothing.
     ///
@@ -44,7 +64,7 @@ impl TextStream {
     /// [`Error::Tokenizer`](crate::Error::Tokenizer) if the tokenizer's decoder fails.
     pub fn push(&mut self, tokens: &Tokens, id: u32) -> Result<String> {
         self.ids.push(id);
-        let all = tokens.decode(&self.ids)?;
+        let all = self.decode(tokens, &self.ids)?;
         // Incomplete bytes at the end show as replacement characters: hold them back.
         if all.ends_with(REPLACEMENT) {
             return Ok(String::new());
@@ -57,18 +77,18 @@ impl TextStream {
     /// # Errors
     /// [`Error::Tokenizer`](crate::Error::Tokenizer) if the tokenizer's decoder fails.
     pub fn finish(&mut self, tokens: &Tokens) -> Result<String> {
-        let all = tokens.decode(&self.ids)?;
+        let all = self.decode(tokens, &self.ids)?;
         self.give(tokens, &all)
     }
 
     /// The part of `all`, the text of `self.ids`, that has not been given out.
     fn give(&mut self, tokens: &Tokens, all: &str) -> Result<String> {
         let (given, held) = self.ids.split_at(self.given);
-        let text = match all.strip_prefix(tokens.decode(given)?.as_str()) {
+        let text = match all.strip_prefix(self.decode(tokens, given)?.as_str()) {
             Some(text) => text.to_owned(),
             // Bytes that followed have turned a whole run of byte tokens into replacement
             // characters. What was given out stands; only the rest is broken.
-            None => tokens.decode(held)?,
+            None => self.decode(tokens, held)?,
         };
         self.given = self.ids.len();
         self.forget(tokens);

@@ -330,7 +330,7 @@ mod tests {
             .collect();
         for end in ["{{ l }}", "{{ l | string }}", "{{ l | tojson }}"] {
             let error = render(&(doubled.clone() + end), json!({})).unwrap_err();
-            assert!(error.to_string().contains("text is over"), "{error}");
+            assert!(error.to_string().contains("a value holds more"), "{error}");
         }
         // A namespace that holds itself.
         let cycle = "{% set a = namespace() %}{% set a.x = [a] %}{% set b = namespace() %}\

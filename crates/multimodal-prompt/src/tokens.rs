@@ -64,6 +64,14 @@ impl Tokens {
         self.tokenizer.decode(ids, true).map_err(tokenizer_error)
     }
 
+    /// The text of `ids`, special tokens written out.
+    ///
+    /// # Errors
+    /// [`Error::Tokenizer`] if the tokenizer's decoder fails.
+    pub fn decode_all(&self, ids: &[u32]) -> Result<String> {
+        self.tokenizer.decode(ids, false).map_err(tokenizer_error)
+    }
+
     /// The id of one token, special or not, by its exact text.
     #[must_use]
     pub fn id(&self, token: &str) -> Option<u32> {

@@ -2,7 +2,7 @@
 //! tower, and Gemma 3n.
 
 use super::SAMPLE_RATE;
-use super::mel::{Bank, Filters, Floor, LogMel, Preemphasis, Scale, hann_f32, hann_numpy};
+use super::mel::{Bank, Filters, Floor, LogMel, Preemphasis, Scale, Signal, hann_f32, hann_numpy};
 use crate::config::{Block, bad_value};
 use crate::error::{Error, Result};
 
@@ -104,7 +104,7 @@ impl Parameters {
             variant,
             mels: block.size("feature_size", 1024)?.unwrap_or(defaults.mels),
             frame_length: block
-                .milliseconds("frame_length_ms", 2..=4096)?
+                .milliseconds("frame_length_ms", 3..=4096)?
                 .unwrap_or(defaults.frame_length),
             hop: block
                 .milliseconds("hop_length_ms", 1..=4096)?
@@ -141,7 +141,7 @@ impl Parameters {
                 expected,
             ));
         }
-        if read.floor <= 0.0 {
+        if read.floor < f64::MIN_POSITIVE {
             return Err(bad_value("mel_floor", &read.floor.into(), "more than 0"));
         }
         Ok(read)
@@ -150,13 +150,13 @@ impl Parameters {
 
 /// The log-mel rows of a clip between `before` zeros and zeros up to a round length, scaled.
 pub(super) fn rows(mel: &LogMel, samples: &[f32], scale: f32, before: usize) -> Result<Vec<f32>> {
-    let length = samples.len().next_multiple_of(PAD_MULTIPLE);
-    let mut padded = vec![0.0; before + length];
-    for (to, sample) in padded[before..].iter_mut().zip(samples) {
-        *to = sample * scale;
-    }
-    let features = mel.rows(&padded);
-    if let Some(at) = features.iter().position(|value| !value.is_finite()) {
+    let features = mel.rows(&Signal {
+        samples,
+        scale,
+        before,
+        length: before + samples.len().next_multiple_of(PAD_MULTIPLE),
+    });
+    if let Some(at) = first_non_finite(&features) {
         return Err(Error::NonFiniteFeature {
             row: at / mel.mels,
             column: at % mel.mels,
@@ -168,11 +168,22 @@ pub(super) fn rows(mel: &LogMel, samples: &[f32], scale: f32, before: usize) -> 
 
 /// Refuses samples that are not finite.
 pub(super) fn check_finite(samples: &[f32]) -> Result<()> {
-    match samples.iter().position(|sample| !sample.is_finite()) {
+    match first_non_finite(samples) {
         Some(frame) => Err(Error::NonFiniteSample {
             frame: frame as u64,
             value: samples[frame],
         }),
         None => Ok(()),
     }
+}
+
+/// Looked for in pieces, since a search that may stop anywhere is no vector code.
+fn first_non_finite(values: &[f32]) -> Option<usize> {
+    const PIECE: usize = 1024;
+    let broken = |piece: &[f32]| piece.iter().fold(false, |any, v| any | !v.is_finite());
+    let piece = values.chunks(PIECE).position(broken)? * PIECE;
+    let within = values[piece..]
+        .iter()
+        .position(|value| !value.is_finite())?;
+    Some(piece + within)
 }

@@ -5,14 +5,19 @@
 
 use std::fmt::Write;
 
-use minijinja::value::{Kwargs, Value, ValueKind};
+use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, ErrorKind};
 
-use super::repr::{as_float, float_text};
+use super::repr::{Bounds, as_float, float_text};
 use super::{methods, namespace, repr, time};
 
 /// Makes `environment` behave as Jinja2 in transformers does.
 pub(super) fn install(environment: &mut Environment<'static>) {
+    // Jinja2's `cycler`, `joiner`, `truncate` and the like; ours stand above.
+    minijinja_contrib::add_to_environment(environment);
+    environment.add_function("cycler", |items: Rest<Value>| {
+        minijinja_contrib::globals::cycler(items.0)
+    });
     namespace::install(environment);
     environment.set_unknown_method_callback(methods::call);
     environment.set_formatter(|output, state, value| match repr::text(value)? {
@@ -75,6 +80,7 @@ fn to_json(value: &Value, arguments: Kwargs) -> Result<Value, Error> {
         indent,
         comma,
         colon,
+        bounds: Bounds::default(),
     };
     arguments.assert_all_used()?;
     let mut text = String::new();
@@ -88,6 +94,7 @@ struct JsonWriter {
     indent: Option<usize>,
     comma: String,
     colon: String,
+    bounds: Bounds,
 }
 
 impl JsonWriter {
@@ -95,7 +102,7 @@ impl JsonWriter {
     const INDENT_LIMIT: usize = 32;
 
     fn value(&self, text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
-        repr::check(text, depth)?;
+        self.bounds.check(text, depth)?;
         match value.kind() {
             ValueKind::None => text.push_str("null"),
             ValueKind::Bool => text.push_str(if value.is_true() { "true" } else { "false" }),

@@ -1,5 +1,6 @@
 //! Python's `str` and `repr`, which is how Jinja2 prints what is no text.
 
+use std::cell::Cell;
 use std::fmt::Write;
 
 use minijinja::value::{Value, ValueKind};
@@ -17,28 +18,43 @@ pub(super) fn text(value: &Value) -> Result<Option<String>, Error> {
         ValueKind::Number => Ok(as_float(value).map(float_text)),
         ValueKind::Seq | ValueKind::Map => {
             let mut text = String::new();
-            repr(&mut text, value, 0)?;
+            repr(&mut text, value, 0, &Bounds::default())?;
             Ok(Some(text))
         }
         _ => Ok(None),
     }
 }
 
-/// Refuses text that grows beyond all use, and nesting that does. A list may hold itself many
-/// times over, so that its text is far larger than what made it.
-pub(super) fn check(text: &str, depth: usize) -> Result<(), Error> {
-    let fact = if depth > DEPTH_LIMIT {
-        format!("a value is nested deeper than {DEPTH_LIMIT}")
-    } else if text.len() > OUTPUT_LIMIT {
-        format!("a value's text is over {OUTPUT_LIMIT} bytes")
-    } else {
-        return Ok(());
-    };
-    Err(Error::new(ErrorKind::InvalidOperation, fact))
+/// Values within one value that are written: a list may hold itself many times over, so that
+/// its text is far larger than what made it.
+const NODE_LIMIT: usize = 1 << 22;
+
+/// Keeps the text of one value within bounds.
+#[derive(Debug, Default)]
+pub(super) struct Bounds {
+    nodes: Cell<usize>,
 }
 
-fn repr(text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
-    check(text, depth)?;
+impl Bounds {
+    /// Refuses one value more, if it lies too deep or the text has grown beyond all use.
+    pub(super) fn check(&self, text: &str, depth: usize) -> Result<(), Error> {
+        let nodes = self.nodes.get() + 1;
+        self.nodes.set(nodes);
+        let fact = if depth > DEPTH_LIMIT {
+            format!("a value is nested deeper than {DEPTH_LIMIT}")
+        } else if text.len() > OUTPUT_LIMIT {
+            format!("a value's text is over {OUTPUT_LIMIT} bytes")
+        } else if nodes > NODE_LIMIT {
+            format!("a value holds more than {NODE_LIMIT} others")
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::InvalidOperation, fact))
+    }
+}
+
+fn repr(text: &mut String, value: &Value, depth: usize, bounds: &Bounds) -> Result<(), Error> {
+    bounds.check(text, depth)?;
     match value.kind() {
         ValueKind::Number => match as_float(value) {
             Some(number) => text.push_str(&float_text(number)),
@@ -55,7 +71,7 @@ fn repr(text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
             text.push_str(open);
             for (index, item) in value.try_iter()?.enumerate() {
                 text.push_str(if index > 0 { ", " } else { "" });
-                repr(text, &item, depth + 1)?;
+                repr(text, &item, depth + 1, bounds)?;
             }
             text.push_str(close);
         }
@@ -63,9 +79,9 @@ fn repr(text: &mut String, value: &Value, depth: usize) -> Result<(), Error> {
             text.push('{');
             for (index, key) in value.try_iter()?.enumerate() {
                 text.push_str(if index > 0 { ", " } else { "" });
-                repr(text, &key, depth + 1)?;
+                repr(text, &key, depth + 1, bounds)?;
                 text.push_str(": ");
-                repr(text, &value.get_item(&key)?, depth + 1)?;
+                repr(text, &value.get_item(&key)?, depth + 1, bounds)?;
             }
             text.push('}');
         }

@@ -100,22 +100,21 @@ impl<'a> AudioStream<'a> {
     /// Those of [`decode`](super::decode) that a file's beginning can give.
     pub fn new(source: impl ReadSeek + 'a, options: &DecodeOptions) -> Result<Self> {
         let started = Instant::now();
-        guarded(Format::Wav, || {
-            Self::open(Box::new(source), options, started)
-        })?
-    }
-
-    fn open(
-        source: Box<dyn ReadSeek + 'a>,
-        options: &DecodeOptions,
-        started: Instant,
-    ) -> Result<Self> {
         check_rate(options.sample_rate)?;
-        let mut source = Source::new(source).map_err(unreadable)?;
+        let mut source = Source::new(Box::new(source)).map_err(unreadable)?;
         let head = source.peek(0, 12).map_err(unreadable)?;
         let Some(format) = Format::detect(&head) else {
             return Err(Error::UnknownAudioFormat { head });
         };
+        guarded(format, || Self::open(source, format, options, started))?
+    }
+
+    fn open(
+        mut source: Source<'a>,
+        format: Format,
+        options: &DecodeOptions,
+        started: Instant,
+    ) -> Result<Self> {
         let mut truncated = false;
         let mut edits = Vec::new();
         let mut padding = mkv::Padding::default();

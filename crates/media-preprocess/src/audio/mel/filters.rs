@@ -1,4 +1,8 @@
 //! Triangular mel filters, kept sparse: a filter touches a few neighbouring bins.
+#![allow(
+    clippy::inline_always,
+    reason = "compiled for the features of the caller"
+)]
 
 /// How hertz become mels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,19 +88,18 @@ impl Filters {
 
     /// Each filter's sum over the spectrum, by increasing bin, one fused step a bin.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
-    pub(crate) fn apply(&self, spectrum: &[f64], out: &mut [f64]) {
+    pub(super) fn apply<const L: usize>(&self, spectrum: &[[f64; L]], sums: &mut [[f64; L]]) {
         let mut start = 0;
-        for (out, &(first, end)) in out.iter_mut().zip(&self.rows) {
+        for (out, &(first, end)) in sums.iter_mut().zip(&self.rows) {
             let weights = &self.weights[start..end];
             start = end;
-            *out = weights
-                .iter()
-                .zip(&spectrum[first..])
-                .fold(0.0, |sum, (&weight, &value)| value.mul_add(weight, sum));
+            let mut sum = [0.0; L];
+            for (&weight, value) in weights.iter().zip(&spectrum[first..]) {
+                for lane in 0..L {
+                    sum[lane] = value[lane].mul_add(weight, sum[lane]);
+                }
+            }
+            *out = sum;
         }
     }
 }
@@ -135,8 +138,9 @@ mod tests {
         let filters = gemma4();
         assert_eq!(filters.weights.len(), 506);
         assert_eq!(filters.rows[0].1, 0);
-        let mut out = [1.0; 128];
-        filters.apply(&[1.0; 257], &mut out);
+        let mut sums = [[1.0]; 128];
+        filters.apply(&[[1.0]; 257], &mut sums);
+        let out = sums.map(|[sum]| sum);
         assert!(out[0].abs() < f64::EPSILON);
         assert!(out[1..].iter().all(|&sum| sum > 0.0));
     }

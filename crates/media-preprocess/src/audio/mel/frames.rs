@@ -1,13 +1,14 @@
 //! From samples to rows of log-mel values.
+#![allow(
+    clippy::inline_always,
+    reason = "compiled for the features of the caller"
+)]
 
-use std::fmt;
-use std::sync::Arc;
+use pulp::{Arch, Simd, WithSimd};
 
-use pulp::Arch;
-use realfft::num_complex::Complex;
-use realfft::{RealFftPlanner, RealToComplex};
-
+use super::fft::RealFft;
 use super::filters::Filters;
+use super::lanes::{Complex, ln};
 
 /// Pre-emphasis inside each frame, which has one sample more than the window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,8 +27,43 @@ pub(crate) enum Floor {
     Max(f64),
 }
 
+/// Samples between zeros, which are not stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Signal<'a> {
+    pub(crate) samples: &'a [f32],
+    /// A factor of every sample.
+    pub(crate) scale: f32,
+    /// Zeros before the samples.
+    pub(crate) before: usize,
+    /// The length with all zeros.
+    pub(crate) length: usize,
+}
+
+impl<'a> Signal<'a> {
+    /// `length` samples from `start` on: those themselves, or a copy in `edge` where some of them
+    /// are zeros.
+    fn frame<'e>(&self, start: usize, length: usize, edge: &'e mut Vec<f32>) -> &'e [f32]
+    where
+        'a: 'e,
+    {
+        let inside = start.checked_sub(self.before);
+        if let Some(frame) = inside.and_then(|at| self.samples.get(at..at + length)) {
+            return frame;
+        }
+        edge.clear();
+        edge.extend((start..start + length).map(|position| {
+            let inside = position.checked_sub(self.before);
+            inside
+                .and_then(|at| self.samples.get(at))
+                .copied()
+                .unwrap_or(0.0)
+        }));
+        edge
+    }
+}
+
 /// A log-mel front end: windowed frames, magnitudes, mel filters, natural logarithm.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub(crate) struct LogMel {
     pub(crate) hop: usize,
     pub(crate) window: Vec<f32>,
@@ -37,23 +73,11 @@ pub(crate) struct LogMel {
     pub(crate) floor: Floor,
     pub(crate) mean: Option<Vec<f64>>,
     pub(crate) stddev: Option<Vec<f64>>,
-    fft: Arc<dyn RealToComplex<f64>>,
-}
-
-impl fmt::Debug for LogMel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogMel")
-            .field("frame_length", &self.window.len())
-            .field("hop", &self.hop)
-            .field("fft_length", &self.fft.len())
-            .field("mels", &self.mels)
-            .field("preemphasis", &self.preemphasis)
-            .field("floor", &self.floor)
-            .finish_non_exhaustive()
-    }
+    fft: RealFft,
 }
 
 impl LogMel {
+    /// The transform's length is a power of two.
     pub(crate) fn new(
         window: Vec<f32>,
         hop: usize,
@@ -71,7 +95,7 @@ impl LogMel {
             floor,
             mean: None,
             stddev: None,
-            fft: RealFftPlanner::new().plan_fft_forward(fft_length),
+            fft: RealFft::new(fft_length),
         }
     }
 
@@ -86,91 +110,144 @@ impl LogMel {
             .map_or(0, |rest| rest / self.hop + 1)
     }
 
-    /// The rows of `samples`, `[num_frames, mels]`.
+    /// The rows of a signal, `[num_frames, mels]`.
     ///
     /// As numpy computes them: windowed in f32; a transform in f64 whose result is rounded to
     /// complex f32, which is what `numpy.fft.rfft` gives for f32 input; magnitudes in f32;
     /// filters and logarithm in f64; rounded to f32.
-    pub(crate) fn rows(&self, samples: &[f32]) -> Vec<f32> {
-        let count = self.num_frames(samples.len());
-        let mut out = vec![0.0; count * self.mels];
-        let mut work = Work::new(self);
-        let arch = Arch::new();
-        for (i, row) in out.chunks_exact_mut(self.mels).enumerate() {
-            let frame = &samples[i * self.hop..][..=self.frame_length()];
-            arch.dispatch(
-                #[inline(always)]
-                || self.load(frame, &mut work),
-            );
-            // The lengths are those of the plan, the only thing that can be wrong.
-            let done = self.fft.process_with_scratch(
-                &mut work.time,
-                &mut work.spectrum,
-                &mut work.scratch,
-            );
-            debug_assert!(done.is_ok());
-            arch.dispatch(
-                #[inline(always)]
-                || {
-                    magnitudes(&work.spectrum, &mut work.magnitudes);
-                    self.filters.apply(&work.magnitudes, &mut work.mel);
-                },
-            );
-            self.logarithms(&work.mel, row);
-        }
+    pub(crate) fn rows(&self, signal: &Signal<'_>) -> Vec<f32> {
+        let mut out = vec![0.0; self.num_frames(signal.length) * self.mels];
+        Arch::new().dispatch(Rows {
+            mel: self,
+            signal,
+            out: &mut out,
+        });
         out
     }
 
-    /// The windowed frame, padded with zeros to the transform's length.
+    /// `L` frames at a time. The last batch may hold some that don't exist: they repeat the last.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
-    fn load(&self, frame: &[f32], work: &mut Work) {
-        let length = self.frame_length();
-        let time = &mut work.time[..];
-        match self.preemphasis {
-            None => {
-                for ((to, &x), &w) in time.iter_mut().zip(frame).zip(&self.window) {
-                    *to = f64::from(x * w);
-                }
+    fn batches<const L: usize>(&self, source: &Signal<'_>, out: &mut [f32]) {
+        let count = self.num_frames(source.length);
+        let half = self.fft.len() / 2;
+        let mut signal = vec![Complex::<L>::ZERO; half];
+        let mut other = signal.clone();
+        let mut re = vec![[0.0; L]; self.fft.bins()];
+        let mut im = re.clone();
+        let mut magnitudes = re.clone();
+        let mut bands = vec![[0.0; L]; self.mels];
+        let mut edges = vec![Vec::new(); L];
+        for first in (0..count).step_by(L) {
+            let mut frames: [&[f32]; L] = [&[]; L];
+            for ((lane, frame), edge) in frames.iter_mut().enumerate().zip(&mut edges) {
+                let index = (first + lane).min(count - 1);
+                *frame = source.frame(index * self.hop, self.frame_length() + 1, edge);
             }
-            Some(Preemphasis { coefficient, htk }) => {
-                // The frame after pre-emphasis begins at the second sample, or with HTK's
-                // flavour at the first, which has none before it.
-                let c = coefficient as f32;
-                let skip = usize::from(!htk);
-                let before = &frame[..length];
-                let here = &frame[1..];
-                let emphasised = here.iter().zip(before).map(|(&x, &b)| x - c * b);
-                let (to, window) = (&mut time[1 - skip..length], &self.window[1 - skip..]);
-                for ((to, x), &w) in to.iter_mut().zip(emphasised).zip(window) {
-                    *to = f64::from(x * w);
-                }
-                if htk {
-                    let first = frame[0] * (1.0 - coefficient) as f32;
-                    time[0] = f64::from(first * self.window[0]);
+            self.load(&frames, source.scale, &mut signal);
+            self.fft.run(&mut signal, &mut other, &mut re, &mut im);
+            magnitudes_of(
+                re.as_flattened(),
+                im.as_flattened(),
+                magnitudes.as_flattened_mut(),
+            );
+            self.filters.apply(&magnitudes, &mut bands);
+            self.logarithms(&mut bands);
+            for frame in first..(first + L).min(count) {
+                let row = &mut out[frame * self.mels..][..self.mels];
+                for (to, band) in row.iter_mut().zip(&bands) {
+                    *to = band[frame - first] as f32;
                 }
             }
         }
-        // The transform uses its input as scratch.
-        time[length..].fill(0.0);
     }
 
-    fn logarithms(&self, mel: &[f64], row: &mut [f32]) {
-        for (i, (out, &mel)) in row.iter_mut().zip(mel).enumerate() {
-            let mut value = match self.floor {
-                Floor::Add(floor) => (mel + floor).ln(),
-                Floor::Max(floor) => mel.max(floor).ln(),
-            };
-            if let Some(mean) = &self.mean {
-                value -= mean[i];
+    /// The windowed frames, padded with zeros to the transform's length.
+    #[inline(always)]
+    fn load<const L: usize>(&self, frames: &[&[f32]; L], scale: f32, signal: &mut [Complex<L>]) {
+        let length = self.frame_length();
+        match self.preemphasis {
+            None => self.fill(length, signal, |at, lane| frames[lane][at] * scale),
+            Some(Preemphasis { coefficient, htk }) => {
+                let c = coefficient as f32;
+                let first = (1.0 - coefficient) as f32;
+                // Pre-emphasis begins at the second sample; HTK's flavour keeps the first, which
+                // has none before it, and drops the last.
+                let skip = usize::from(!htk);
+                self.fill(length, signal, |at, lane| {
+                    let frame = frames[lane];
+                    match (at + skip).checked_sub(1) {
+                        Some(before) => frame[at + skip] * scale - c * (frame[before] * scale),
+                        None => frame[0] * scale * first,
+                    }
+                });
             }
-            if let Some(stddev) = &self.stddev {
-                value /= stddev[i];
+        }
+    }
+
+    /// Each sample of each frame, times the window.
+    #[inline(always)]
+    fn fill<const L: usize>(
+        &self,
+        length: usize,
+        signal: &mut [Complex<L>],
+        sample: impl Fn(usize, usize) -> f32,
+    ) {
+        for (n, value) in signal.iter_mut().enumerate() {
+            *value = Complex::ZERO;
+            let at = 2 * n;
+            if at < length {
+                for lane in 0..L {
+                    value.re.0[lane] = f64::from(sample(at, lane) * self.window[at]);
+                }
             }
-            *out = value as f32;
+            if at + 1 < length {
+                for lane in 0..L {
+                    value.im.0[lane] = f64::from(sample(at + 1, lane) * self.window[at + 1]);
+                }
+            }
+        }
+    }
+
+    /// The logarithms of the bands, normalised.
+    #[inline(always)]
+    fn logarithms<const L: usize>(&self, bands: &mut [[f64; L]]) {
+        let (add, least) = match self.floor {
+            Floor::Add(floor) => (floor, 0.0),
+            Floor::Max(floor) => (0.0, floor),
+        };
+        for value in bands.as_flattened_mut() {
+            let mel = *value + add;
+            *value = ln(if mel > least { mel } else { least });
+        }
+        if let Some(mean) = &self.mean {
+            for (band, mean) in bands.iter_mut().zip(mean) {
+                band.iter_mut().for_each(|value| *value -= mean);
+            }
+        }
+        if let Some(stddev) = &self.stddev {
+            for (band, stddev) in bands.iter_mut().zip(stddev) {
+                band.iter_mut().for_each(|value| *value /= stddev);
+            }
+        }
+    }
+}
+
+/// The work of [`LogMel::rows`], compiled for every kind of processor.
+struct Rows<'a> {
+    mel: &'a LogMel,
+    signal: &'a Signal<'a>,
+    out: &'a mut [f32],
+}
+
+impl WithSimd for Rows<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        // As many frames as a vector of f64 has lanes, within reason.
+        match S::F64_LANES {
+            8.. => self.mel.batches::<8>(self.signal, self.out),
+            _ => self.mel.batches::<4>(self.signal, self.out),
         }
     }
 }
@@ -178,37 +255,12 @@ impl LogMel {
 /// `numpy.abs` of complex64, in the form that numpy's kernels for processors with fused
 /// multiply-add take: the larger part times `sqrt(1 + q * q)`, with one rounding in the sum.
 #[inline(always)]
-#[allow(
-    clippy::inline_always,
-    reason = "compiled for the features of the caller"
-)]
-fn magnitudes(spectrum: &[Complex<f64>], out: &mut [f64]) {
-    for (out, value) in out.iter_mut().zip(spectrum) {
-        let (re, im) = ((value.re as f32).abs(), (value.im as f32).abs());
-        let (large, small) = (re.max(im), re.min(im));
+fn magnitudes_of(re: &[f64], im: &[f64], out: &mut [f64]) {
+    for ((out, &re), &im) in out.iter_mut().zip(re).zip(im) {
+        let (re, im) = ((re as f32).abs(), (im as f32).abs());
+        let (large, small) = if re > im { (re, im) } else { (im, re) };
         // Equal parts take 1, so that two zeros don't divide.
         let q = if small < large { small / large } else { 1.0 };
         *out = f64::from(large * q.mul_add(q, 1.0).sqrt());
-    }
-}
-
-/// Buffers of one frame.
-struct Work {
-    time: Vec<f64>,
-    spectrum: Vec<Complex<f64>>,
-    scratch: Vec<Complex<f64>>,
-    magnitudes: Vec<f64>,
-    mel: Vec<f64>,
-}
-
-impl Work {
-    fn new(mel: &LogMel) -> Self {
-        Self {
-            time: mel.fft.make_input_vec(),
-            spectrum: mel.fft.make_output_vec(),
-            scratch: mel.fft.make_scratch_vec(),
-            magnitudes: vec![0.0; mel.fft.len() / 2 + 1],
-            mel: vec![0.0; mel.mels],
-        }
     }
 }

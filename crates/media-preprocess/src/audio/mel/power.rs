@@ -1,9 +1,13 @@
 //! Whisper's log-mel spectrogram.
+#![allow(
+    clippy::inline_always,
+    reason = "compiled for the features of the caller"
+)]
 
 use std::fmt;
 use std::sync::Arc;
 
-use pulp::Arch;
+use pulp::{Arch, Simd, WithSimd};
 use realfft::{RealFftPlanner, RealToComplex};
 
 use super::filters::Filters;
@@ -60,35 +64,38 @@ impl LogPowerMel {
         let mut time = self.fft.make_input_vec();
         let mut spectrum = self.fft.make_output_vec();
         let mut scratch = self.fft.make_scratch_vec();
-        let mut power = vec![0.0; bins];
-        let mut mel = vec![0.0; self.mels];
-        let arch = Arch::new();
+        let mut power = vec![[0.0]; bins];
+        let mut mel = vec![[0.0]; self.mels];
         let half = self.window.len() / 2;
+        let padded: Vec<f32> = (0..length + 2 * half)
+            .map(|position| {
+                let inside = position.checked_sub(half).filter(|&at| at < length);
+                let at = inside.unwrap_or_else(|| mirrored(position, half, length));
+                samples.get(at).copied().unwrap_or(0.0)
+            })
+            .collect();
         for frame in 0..frames {
-            let start = frame * self.hop;
-            for (i, (to, window)) in time.iter_mut().zip(&self.window).enumerate() {
-                let at = mirrored(start + i, half, length);
-                let sample = samples.get(at).copied().unwrap_or(0.0);
-                *to = f64::from(sample) * window;
+            let from = &padded[frame * self.hop..];
+            for ((to, sample), window) in time.iter_mut().zip(from).zip(&self.window) {
+                *to = f64::from(*sample) * window;
             }
             // The lengths are those of the plan, the only thing that can be wrong.
             let done = self
                 .fft
                 .process_with_scratch(&mut time, &mut spectrum, &mut scratch);
             debug_assert!(done.is_ok());
-            arch.dispatch(
-                #[inline(always)]
-                || {
-                    for (power, value) in power.iter_mut().zip(&spectrum) {
-                        // Kept as complex64, squared in f64.
-                        let (re, im) = (f64::from(value.re as f32), f64::from(value.im as f32));
-                        *power = re * re + im * im;
-                    }
-                    self.filters.apply(&power, &mut mel);
-                },
-            );
+            for (power, value) in power.iter_mut().zip(&spectrum) {
+                // Kept as complex64, squared in f64.
+                let (re, im) = (f64::from(value.re as f32), f64::from(value.im as f32));
+                *power = [re * re + im * im];
+            }
+            Arch::new().dispatch(Bands {
+                filters: &self.filters,
+                power: &power,
+                mel: &mut mel,
+            });
             for (band, value) in mel.iter().enumerate() {
-                out[band * frames + frame] = value.max(FLOOR).log10() as f32;
+                out[band * frames + frame] = value[0].max(FLOOR).log10() as f32;
             }
         }
         let loudest = out
@@ -98,6 +105,22 @@ impl LogPowerMel {
             *value = (value.max(loudest - RANGE) + 4.0) / 4.0;
         }
         out
+    }
+}
+
+/// The filters, compiled for every kind of processor: their sums are fused.
+struct Bands<'a> {
+    filters: &'a Filters,
+    power: &'a [[f64; 1]],
+    mel: &'a mut [[f64; 1]],
+}
+
+impl WithSimd for Bands<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        self.filters.apply(self.power, self.mel);
     }
 }
 

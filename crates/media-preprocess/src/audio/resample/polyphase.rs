@@ -1,12 +1,22 @@
 //! A polyphase filter bank that runs block by block.
+#![allow(
+    clippy::inline_always,
+    reason = "compiled for the features of the caller"
+)]
 
-use pulp::Arch;
+use pulp::{Arch, Scalar, Simd, WithSimd};
 
 use super::design::{Design, Edge};
 use super::output_length;
 
 /// Sums run in this many lanes, added pairwise at the end: the same on every processor.
-const LANES: usize = 32;
+const LANES: usize = 64;
+
+/// Outputs of the same phase that are summed one after another, while its weights are at hand.
+const GROUP: usize = 4;
+
+/// Input is taken up to this much before it is worked on.
+const BLOCK: usize = 1 << 14;
 
 /// A bank of more phases than this is interpolated.
 const MAX_PHASES: usize = 1024;
@@ -59,16 +69,14 @@ impl Bank {
         let mut weights = Vec::with_capacity(rows.clone().count() * taps);
         let mut sum = 0.0;
         for row in rows {
-            let phase = row as f64 / phases as f64;
-            for tap in 0..taps {
-                // Tap 0 is the sample `half - 1` before the output's position.
-                let time = tap as f64 - (half as f64 - 1.0) - phase;
-                let weight = design.response(time);
-                if (0..phases as i64).contains(&row) {
-                    sum += weight;
-                }
-                weights.push(weight);
+            // Tap 0 is the sample `half - 1` before the output's position.
+            let start = -(half as f64 - 1.0) - row as f64 / phases as f64;
+            let times: Vec<f64> = (0..taps).map(|tap| tap as f64 + start).collect();
+            let responses = design.responses(&times);
+            if (0..phases as i64).contains(&row) {
+                sum += responses.iter().sum::<f64>();
             }
+            weights.extend(responses);
         }
         // A constant stays what it is.
         let scale = phases as f64 / sum;
@@ -86,13 +94,9 @@ impl Bank {
 
     /// The output at `phase / up` after sample `half - 1` of `samples`.
     #[inline(always)]
-    #[allow(
-        clippy::inline_always,
-        reason = "compiled for the features of the caller"
-    )]
-    fn output(&self, samples: &[f32], phase: u64, up: u64) -> f32 {
+    fn output<S: Simd>(&self, simd: S, samples: &[f32], phase: u64, up: u64) -> f32 {
         if !self.interpolated {
-            return dot(samples, self.row(phase as usize));
+            return dot(simd, samples, self.row(phase as usize));
         }
         let position = phase as f64 * INTERPOLATED_PHASES as f64 / up as f64;
         let row = position as usize;
@@ -104,39 +108,56 @@ impl Bank {
             -(t + 1.0) * t * (t - 2.0) / 2.0,
             (t + 1.0) * t * (t - 1.0) / 6.0,
         ];
-        let sum: f64 = (0..4)
-            .map(|i| cubic[i] * f64::from(dot(samples, self.row(row + i))))
-            .sum();
+        let mut sum = 0.0;
+        for (i, factor) in cubic.into_iter().enumerate() {
+            sum += factor * f64::from(dot(simd, samples, self.row(row + i)));
+        }
         sum as f32
     }
 }
 
 /// The sum of products. Not fused, in a fixed order: the same bits on every processor.
 #[inline(always)]
-#[allow(
-    clippy::inline_always,
-    reason = "compiled for the features of the caller"
-)]
-fn dot(samples: &[f32], weights: &[f32]) -> f32 {
-    let mut lanes = [0.0_f32; LANES];
-    for (x, w) in samples
-        .as_chunks::<LANES>()
-        .0
-        .iter()
-        .zip(weights.as_chunks::<LANES>().0)
-    {
-        for lane in 0..LANES {
-            lanes[lane] += x[lane] * w[lane];
+fn dot<S: Simd>(simd: S, samples: &[f32], weights: &[f32]) -> f32 {
+    let sums: [f32; 16] = match S::F32_LANES {
+        16 => accumulate::<S, 4, 1>(simd, samples, weights),
+        8 => accumulate::<S, 8, 2>(simd, samples, weights),
+        4 => accumulate::<S, 16, 4>(simd, samples, weights),
+        _ => accumulate::<Scalar, LANES, 16>(Scalar, samples, weights),
+    };
+    let mut eight = [0.0; 8];
+    for lane in 0..8 {
+        eight[lane] = sums[lane] + sums[lane + 8];
+    }
+    let [a, b, c, d, e, f, g, h] = eight;
+    ((a + e) + (c + g)) + ((b + f) + (d + h))
+}
+
+/// Adds up the products in `VECTORS` vectors, which are `LANES` lanes; then those in pairs, until
+/// `LEFT` vectors, 16 lanes, are left.
+#[inline(always)]
+fn accumulate<S: Simd, const VECTORS: usize, const LEFT: usize>(
+    simd: S,
+    samples: &[f32],
+    weights: &[f32],
+) -> [f32; 16] {
+    let (samples, weights) = (S::as_simd_f32s(samples).0, S::as_simd_f32s(weights).0);
+    let samples = samples.as_chunks::<VECTORS>().0;
+    let mut sums = [simd.splat_f32s(0.0); VECTORS];
+    for (x, w) in samples.iter().zip(weights.as_chunks::<VECTORS>().0) {
+        for i in 0..VECTORS {
+            sums[i] = simd.add_f32s(sums[i], simd.mul_f32s(x[i], w[i]));
         }
     }
-    let mut width = LANES / 2;
-    while width > 0 {
-        for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
-        }
-        width /= 2;
+    let mut left = [simd.splat_f32s(0.0); LEFT];
+    for i in 0..LEFT {
+        let low = simd.add_f32s(sums[i], sums[i + 2 * LEFT]);
+        let high = simd.add_f32s(sums[i + LEFT], sums[i + 3 * LEFT]);
+        left[i] = simd.add_f32s(low, high);
     }
-    lanes[0]
+    let mut lanes = [0.0; 16];
+    lanes.copy_from_slice(bytemuck::cast_slice(&left));
+    lanes
 }
 
 impl Polyphase {
@@ -169,7 +190,9 @@ impl Polyphase {
         self.last = last;
         self.taken += input.len() as u64;
         self.history.extend_from_slice(input);
-        self.run(u64::MAX, out);
+        if self.history.len() >= BLOCK.max(2 * self.bank.taps) {
+            self.run(u64::MAX, out);
+        }
     }
 
     pub(crate) fn finish(&mut self, out: &mut Vec<f32>) {
@@ -186,25 +209,11 @@ impl Polyphase {
     /// Gives the outputs before `limit` for which there is all input, and forgets input that
     /// no later one needs.
     fn run(&mut self, limit: u64, out: &mut Vec<f32>) {
-        let taps = self.bank.taps as u64;
-        let arch = Arch::new();
-        arch.dispatch(
-            #[inline(always)]
-            || {
-                while self.given < limit {
-                    // The history begins `half` before the clip, so the sample `half - 1` before
-                    // the position is one after that.
-                    let position = self.given * self.down;
-                    let first = position / self.up + 1 - self.start;
-                    if first + taps > self.history.len() as u64 {
-                        break;
-                    }
-                    let samples = &self.history[first as usize..][..self.bank.taps];
-                    out.push(self.bank.output(samples, position % self.up, self.up));
-                    self.given += 1;
-                }
-            },
-        );
+        Arch::new().dispatch(Run {
+            polyphase: self,
+            limit,
+            out,
+        });
         let needed = self.given * self.down / self.up + 1;
         let forget = needed
             .saturating_sub(self.start)
@@ -212,6 +221,70 @@ impl Polyphase {
         if forget as usize > self.history.len() / 2 {
             self.history.drain(..forget as usize);
             self.start += forget;
+        }
+    }
+}
+
+/// The sums of [`Polyphase::run`], compiled for every kind of processor.
+struct Run<'a> {
+    polyphase: &'a mut Polyphase,
+    limit: u64,
+    out: &'a mut Vec<f32>,
+}
+
+impl WithSimd for Run<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        if !self.polyphase.bank.interpolated {
+            self.polyphase.run_groups(simd, self.limit, self.out);
+        }
+        self.polyphase.run_singly(simd, self.limit, self.out);
+    }
+}
+
+impl Polyphase {
+    /// Gives outputs one by one.
+    #[inline(always)]
+    fn run_singly<S: Simd>(&mut self, simd: S, limit: u64, out: &mut Vec<f32>) {
+        let taps = self.bank.taps;
+        while self.given < limit && self.first(self.given) + taps <= self.history.len() {
+            let samples = &self.history[self.first(self.given)..][..taps];
+            let phase = self.given * self.down % self.up;
+            out.push(self.bank.output(simd, samples, phase, self.up));
+            self.given += 1;
+        }
+    }
+
+    /// The first sample of the history that an output needs. The history begins `half` before
+    /// the clip, so the sample `half - 1` before the output's position is one after that.
+    #[inline(always)]
+    fn first(&self, output: u64) -> usize {
+        (output * self.down / self.up + 1 - self.start) as usize
+    }
+
+    /// Gives as many whole groups as there are: in each, every phase `GROUP` times.
+    #[inline(always)]
+    fn run_groups<S: Simd>(&mut self, simd: S, limit: u64, out: &mut Vec<f32>) {
+        let (taps, up, down) = (self.bank.taps, self.up as usize, self.down as usize);
+        loop {
+            let next = self.given + (GROUP * up) as u64;
+            if next > limit || self.first(next) + taps > self.history.len() {
+                break;
+            }
+            let base = out.len();
+            out.resize(base + GROUP * up, 0.0);
+            for i in 0..up {
+                let output = self.given + i as u64;
+                let first = self.first(output);
+                let weights = self.bank.row((output * self.down % self.up) as usize);
+                for g in 0..GROUP {
+                    let samples = &self.history[first + g * down..][..taps];
+                    out[base + g * up + i] = dot(simd, samples, weights);
+                }
+            }
+            self.given = next;
         }
     }
 }
