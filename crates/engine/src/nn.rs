@@ -18,7 +18,9 @@ mod scalar;
 pub(crate) use activation::{gelu, gelu_tanh, gelu_tanh_as_defined, glu, silu};
 pub(crate) use attend::attend;
 pub(crate) use biased_linear::BiasedLinear;
-pub(crate) use fused::{gated_gelu, gated_silu, soft_cap};
+#[cfg(test)]
+pub(crate) use fused::fuse_on_any_device;
+pub(crate) use fused::{SeveralSlot, fuse_several, gated_gelu, gated_silu, soft_cap};
 pub(crate) use gated_delta::{DeltaInputs, gated_delta};
 pub(crate) use layer_norm::LayerNorm;
 pub(crate) use linear::{ClippedLinear, Linear};

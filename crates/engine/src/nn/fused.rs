@@ -37,6 +37,54 @@ pub(crate) fn soft_cap(x: &Array, cap: f32) -> Result<Array> {
     FUSED.with(|slot| binary(slot, plain, x, &scalar_like(cap, x)?))
 }
 
+/// A function of several arrays, compiled.
+type FusedSeveral = Box<dyn for<'a> FnMut(&'a [Array]) -> Result<Vec<Array>, Exception>>;
+
+/// Where a thread keeps one.
+pub(crate) type SeveralSlot = RefCell<Option<FusedSeveral>>;
+
+/// What `plain` computes of `inputs`, its elementwise runs in one kernel each where a GPU
+/// computes. `plain` may depend on nothing else: it is traced once for inputs of such shapes.
+pub(crate) fn fuse_several<const INPUTS: usize, const OUTPUTS: usize>(
+    slot: &SeveralSlot,
+    plain: fn(&[Array; INPUTS]) -> Result<[Array; OUTPUTS]>,
+    inputs: &[Array; INPUTS],
+) -> Result<[Array; OUTPUTS]> {
+    if fuses() {
+        compiled(slot, plain, inputs)
+    } else {
+        plain(inputs)
+    }
+}
+
+fn compiled<const INPUTS: usize, const OUTPUTS: usize>(
+    slot: &SeveralSlot,
+    plain: fn(&[Array; INPUTS]) -> Result<[Array; OUTPUTS]>,
+    inputs: &[Array; INPUTS],
+) -> Result<[Array; OUTPUTS]> {
+    let mut slot = slot.borrow_mut();
+    let fused = slot.get_or_insert_with(|| {
+        let traced = move |inputs: &[Array]| -> Result<Vec<Array>, Exception> {
+            let count = |_| Exception::custom("another number of inputs than was traced");
+            let inputs: &[Array; INPUTS] = inputs.try_into().map_err(count)?;
+            let outputs = plain(inputs).map_err(|error| Exception::custom(error.to_string()))?;
+            Ok(outputs.into())
+        };
+        Box::new(compile(traced, false))
+    });
+    let count = |_| Exception::custom("another number of outputs than was traced");
+    Ok(fused(inputs)?.try_into().map_err(count)?)
+}
+
+/// [`fuse_several`] as a GPU has it, for tests on a CPU, which need a C++ compiler.
+#[cfg(test)]
+pub(crate) fn fuse_on_any_device<const INPUTS: usize, const OUTPUTS: usize>(
+    plain: fn(&[Array; INPUTS]) -> Result<[Array; OUTPUTS]>,
+    inputs: &[Array; INPUTS],
+) -> Result<[Array; OUTPUTS]> {
+    compiled(&RefCell::new(None), plain, inputs)
+}
+
 /// A function of two arrays, compiled.
 type Fused = Box<dyn for<'a> FnMut((&'a Array, &'a Array)) -> Result<Array, Exception>>;
 

@@ -25,10 +25,13 @@
 //! so that from chunk to chunk only one small product is sequential. `A` is inverted by
 //! blocks that double: nothing grows that the result does not have.
 
+use std::cell::RefCell;
+
 use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::ops::{as_strided, concatenate, exp, pad, select, stack, zeros_like};
 use mlx_rs::{Array, Dtype};
 
+use super::{SeveralSlot, fuse_several};
 use crate::Result;
 
 /// Tokens of a chunk. Halving it halves what a chunk computes a token and doubles the steps
@@ -55,6 +58,38 @@ pub(crate) struct DeltaInputs {
 }
 
 impl DeltaInputs {
+    /// These arrays, and the memory.
+    fn with(&self, memory: &Array) -> [Array; 6] {
+        [
+            self.queries.clone(),
+            self.keys.clone(),
+            self.values.clone(),
+            self.log_decay.clone(),
+            self.beta.clone(),
+            memory.clone(),
+        ]
+    }
+
+    /// These, and after them tokens that neither decay nor write, to a multiple of `chunk`.
+    fn filled(&self, chunk: i32) -> Result<Self> {
+        let missing = (chunk - self.tokens() % chunk) % chunk;
+        let filled = |x: &Array| -> Result<Array> {
+            if missing == 0 {
+                return Ok(x.clone());
+            }
+            let mut widths = vec![(0, 0); x.ndim()];
+            widths[0].1 = missing;
+            Ok(pad(x, &widths[..], None, None)?)
+        };
+        Ok(Self {
+            queries: filled(&self.queries)?,
+            keys: filled(&self.keys)?,
+            values: filled(&self.values)?,
+            log_decay: filled(&self.log_decay)?,
+            beta: filled(&self.beta)?,
+        })
+    }
+
     fn tokens(&self) -> i32 {
         self.values.dim(0)
     }
@@ -82,13 +117,39 @@ pub(crate) fn gated_delta(inputs: &DeltaInputs, memory: Option<&Array>) -> Resul
         Some(memory) => memory.clone(),
         None => inputs.empty()?,
     };
-    match inputs.tokens() {
-        1 => recurrent(inputs, &memory),
-        tokens => {
-            let chunk = (tokens as u32).next_power_of_two().min(CHUNK as u32) as i32;
-            chunked(inputs, &memory, chunk)
-        }
+    thread_local!(static STEP: SeveralSlot = const { RefCell::new(None) });
+    thread_local!(static CHUNKS: SeveralSlot = const { RefCell::new(None) });
+    let tokens = inputs.tokens();
+    if tokens == 1 {
+        let all = inputs.with(&memory);
+        let [outputs, memory] = STEP.with(|slot| fuse_several(slot, rule, &all))?;
+        return Ok((outputs, memory));
     }
+    // Few lengths, so that little is traced.
+    let all = inputs.filled(chunk_of(tokens))?.with(&memory);
+    let [outputs, memory] = CHUNKS.with(|slot| fuse_several(slot, rule, &all))?;
+    Ok((outputs.try_index((0..tokens, .., ..))?, memory))
+}
+
+/// The size of the chunks in which so many tokens are taken.
+fn chunk_of(tokens: i32) -> i32 {
+    (tokens as u32).next_power_of_two().min(CHUNK as u32) as i32
+}
+
+/// The rule over the arrays of [`DeltaInputs::with`]: outputs and memory.
+fn rule([queries, keys, values, log_decay, beta, memory]: &[Array; 6]) -> Result<[Array; 2]> {
+    let inputs = DeltaInputs {
+        queries: queries.clone(),
+        keys: keys.clone(),
+        values: values.clone(),
+        log_decay: log_decay.clone(),
+        beta: beta.clone(),
+    };
+    let (outputs, memory) = match inputs.tokens() {
+        1 => recurrent(&inputs, memory)?,
+        tokens => chunked(&inputs, memory, chunk_of(tokens))?,
+    };
+    Ok([outputs, memory])
 }
 
 /// Token by token, by the definition.
@@ -114,24 +175,14 @@ fn recurrent(inputs: &DeltaInputs, memory: &Array) -> Result<(Array, Array)> {
     Ok((stack(&outputs, 0)?, s.reshape(memory.shape())?))
 }
 
-/// In chunks of `size` tokens, a power of two.
+/// In chunks of `size` tokens, a power of two which divides their number.
 fn chunked(inputs: &DeltaInputs, memory: &Array, size: i32) -> Result<(Array, Array)> {
     let ((key_heads, value_heads), (key_size, value_size)) = (inputs.heads(), inputs.sizes());
     let group = value_heads / key_heads;
-    let chunks = (inputs.tokens() + size - 1) / size;
-    // Tokens that fill the last chunk neither decay nor write.
-    let missing = chunks * size - inputs.tokens();
-    let filled = |x: &Array| -> Result<Array> {
-        if missing == 0 {
-            return Ok(x.clone());
-        }
-        let mut widths = vec![(0, 0); x.ndim()];
-        widths[0].1 = missing;
-        Ok(pad(x, &widths[..], None, None)?)
-    };
+    let chunks = inputs.tokens() / size;
     // [key heads, 1 or group, chunks, size, ...]
     let by_chunk = |x: &Array, group: i32| -> Result<Array> {
-        let split = filled(x)?.reshape(&[chunks, size, key_heads, group, -1])?;
+        let split = x.reshape(&[chunks, size, key_heads, group, -1])?;
         Ok(split.transpose_axes(&[2, 3, 0, 1, 4])?)
     };
     let q = by_chunk(&inputs.queries, 1)?;
@@ -193,10 +244,9 @@ fn chunked(inputs: &DeltaInputs, memory: &Array, size: i32) -> Result<(Array, Ar
         s = of(&kept)?.matmul(&s)?.add(of(&written[0])?)?;
     }
     let y = within[0].add(reading.matmul(stack(&before, 2)?)?)?;
-    let y = y
-        .transpose_axes(&[2, 3, 0, 1, 4])?
-        .reshape(&[chunks * size, value_heads, value_size])?
-        .try_index((0..inputs.tokens(), .., ..))?;
+    let y =
+        y.transpose_axes(&[2, 3, 0, 1, 4])?
+            .reshape(&[chunks * size, value_heads, value_size])?;
     let memory = s.swap_axes(-1, -2)?.reshape(memory.shape())?;
     Ok((y, memory))
 }
@@ -444,6 +494,23 @@ mod tests {
         let (found, after) = gated_delta(&extreme, None).unwrap();
         assert_near(&found, &y, 2e-5);
         assert_near(&after, &s, 2e-5);
+    }
+
+    /// As on a GPU, where the elementwise parts are compiled.
+    #[test]
+    #[ignore = "MLX's CPU build compiles with a C++ compiler"]
+    fn compiled_it_is_the_same() {
+        for tokens in [1, 8, 192] {
+            let inputs = inputs(tokens, (2, 6), -2.0);
+            let memory = Array::from_slice(&noise(6 * 7 * 12, 9), &[1, 6, 7, 12]);
+            let (y, s) = by_definition(&inputs, &memory);
+            let all = inputs.with(&memory);
+            for _ in 0..2 {
+                let found = super::super::fuse_on_any_device(rule, &all).unwrap();
+                assert_near(&found[0], &y, 5e-6);
+                assert_near(&found[1], &s, 5e-6);
+            }
+        }
     }
 
     /// What docs/performance/qwen.md reports: the rule in Qwen3.5 4B's shape beside the matrix

@@ -1,5 +1,7 @@
 //! Qwen3.5's linear layers: gated delta networks.
 
+use std::cell::RefCell;
+
 use mlx_rs::fast::rms_norm;
 use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::ops::{concatenate, logaddexp, sigmoid, zeros_dtype};
@@ -9,7 +11,7 @@ use super::config::{DeltaSizes, QwenConfig};
 use crate::Result;
 use crate::cache::{State, StateCache};
 use crate::checkpoint::weights::Weights;
-use crate::nn::{DeltaInputs, Linear, gated_delta, silu};
+use crate::nn::{DeltaInputs, Linear, SeveralSlot, fuse_several, gated_delta, silu};
 
 /// What is added to the squared length of queries and keys (transformers 5.24, `l2norm`).
 const LENGTH_EPS: f32 = 1e-6;
@@ -87,23 +89,29 @@ impl DeltaNet {
         let scale = f64::from(key_size).powf(-0.5);
         let queries = unit(&heads(&parts[0], key_heads, key_size)?)?;
         let keys = unit(&heads(&parts[1], key_heads, key_size)?)?;
-        let steepness = wide(self.decay.forward(x)?)?.add(&self.decay_bias)?;
+        let slopes = [
+            wide(self.decay.forward(x)?)?,
+            self.decay_bias.clone(),
+            self.rate.clone(),
+            wide(self.beta.forward(x)?)?,
+        ];
+        thread_local!(static SLOPES: SeveralSlot = const { RefCell::new(None) });
+        let [log_decay, beta] = SLOPES.with(|slot| fuse_several(slot, decay_and_beta, &slopes))?;
         let delta = DeltaInputs {
             queries: queries.multiply(Array::from_f32((scale * scale) as f32))?,
             keys: keys.multiply(Array::from_f32(scale as f32))?,
             values: heads(&parts[2], value_heads, value_size)?,
-            // softplus
-            log_decay: logaddexp(&steepness, Array::from_f32(0.0))?.multiply(&self.rate)?,
-            beta: sigmoid(wide(self.beta.forward(x)?)?)?,
+            log_decay,
+            beta,
         };
         let (y, memory) = gated_delta(&delta, cache.get().map(|state| &state.memory))?;
         cache.set(State { inputs, memory });
 
-        let gate = self.gate.forward(x)?.as_dtype(Dtype::Float32)?;
-        let gate = silu(&gate)?.reshape(&[tokens, value_heads, value_size])?;
-        let gated = gate.multiply(rms_norm(&y, Some(&self.norm), self.eps)?)?;
-        let gated = gated.reshape(&[1, tokens, -1])?.as_dtype(x.dtype())?;
-        self.out.forward(&gated)
+        let gate = heads(&self.gate.forward(x)?, value_heads, value_size)?;
+        let normed = rms_norm(&y, Some(&self.norm), self.eps)?;
+        thread_local!(static GATED: SeveralSlot = const { RefCell::new(None) });
+        let [gated] = GATED.with(|slot| fuse_several(slot, gated, &[gate, normed]))?;
+        self.out.forward(&gated.reshape(&[1, tokens, -1])?)
     }
 
     /// Each channel's sum over its last inputs, weighted, and `silu`: `[1, tokens, channels]`
@@ -117,18 +125,41 @@ impl DeltaNet {
         let all = concatenate(&[&before, x], 1)?;
         // A copy: a view would keep the whole chunk in memory.
         let inputs = all.try_index((.., tokens.., ..))?.contiguous()?;
-        let all = all.as_dtype(Dtype::Float32)?;
-        let mut sum: Option<Array> = None;
-        for row in 0..self.sizes.kernel {
-            let shifted = all.try_index((.., row..row + tokens, ..))?;
-            let weighted = shifted.multiply(self.kernel.try_index(row)?)?;
-            sum = Some(match sum {
-                Some(sum) => sum.add(weighted)?,
-                None => weighted,
-            });
-        }
-        Ok((silu(&sum.unwrap_or(all))?, inputs))
+        thread_local!(static SUMMED: SeveralSlot = const { RefCell::new(None) });
+        let parts = [all, self.kernel.clone()];
+        let [summed] = SUMMED.with(|slot| fuse_several(slot, shifted_sum, &parts))?;
+        Ok((summed, inputs))
     }
+}
+
+/// `silu` of each channel's sum over so many rows as the kernel `[rows, channels]` has, weighted:
+/// in f32, from rows `[1, rows - 1 + tokens, channels]`.
+fn shifted_sum([rows, kernel]: &[Array; 2]) -> Result<[Array; 1]> {
+    let tokens = rows.dim(1) - kernel.dim(0) + 1;
+    let rows = rows.as_dtype(Dtype::Float32)?;
+    let weighted = |row: i32| -> Result<Array> {
+        let shifted = rows.try_index((.., row..row + tokens, ..))?;
+        Ok(shifted.multiply(kernel.try_index(row)?)?)
+    };
+    let mut sum = weighted(0)?;
+    for row in 1..kernel.dim(0) {
+        sum = sum.add(weighted(row)?)?;
+    }
+    Ok([silu(&sum)?])
+}
+
+/// The logarithm of the decay, `softplus(slope + bias) rate`, and how much is overwritten, both
+/// in f32.
+fn decay_and_beta([slope, bias, rate, beta]: &[Array; 4]) -> Result<[Array; 2]> {
+    let wide = |x: &Array| x.as_dtype(Dtype::Float32);
+    let softplus = logaddexp(wide(slope)?.add(bias)?, Array::from_f32(0.0))?;
+    Ok([softplus.multiply(rate)?, sigmoid(wide(beta)?)?])
+}
+
+/// `silu(gate) * x` in f32, in the type of the gate.
+fn gated([gate, x]: &[Array; 2]) -> Result<[Array; 1]> {
+    let wide = silu(&gate.as_dtype(Dtype::Float32)?)?;
+    Ok([wide.multiply(x)?.as_dtype(gate.dtype())?])
 }
 
 /// Takes a depthwise kernel, `[channels, 1, kernel]` in Hugging Face's files and `[channels,
@@ -145,4 +176,65 @@ fn kernel(weights: &mut Weights, name: &str, sizes: DeltaSizes) -> Result<Array>
         .reshape(&[channels, rows])?
         .transpose()?
         .contiguous()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nn::fuse_on_any_device;
+
+    fn largest_difference(a: &Array, b: &Array) -> f32 {
+        assert_eq!((a.shape(), a.dtype()), (b.shape(), b.dtype()));
+        let difference = a.subtract(b).unwrap().abs().unwrap();
+        let difference = difference.as_dtype(Dtype::Float32).unwrap();
+        difference.max(false).unwrap().item_exact()
+    }
+
+    fn ramp(shape: &[i32]) -> Array {
+        let values: Vec<f32> = (0..shape.iter().product())
+            .map(|i: i32| (i as f32 * 0.7).sin())
+            .collect();
+        Array::from_slice(&values, shape)
+    }
+
+    #[test]
+    fn the_convolution_sums_the_last_rows() {
+        let (rows, kernel) = (ramp(&[1, 5, 2]), ramp(&[4, 2]));
+        let [found] = shifted_sum(&[rows.clone(), kernel.clone()]).unwrap();
+        let (rows, kernel) = (rows.as_slice::<f32>(), kernel.as_slice::<f32>());
+        for (token, channel) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let sum: f32 = (0..4)
+                .map(|row| rows[(token + row) * 2 + channel] * kernel[row * 2 + channel])
+                .sum();
+            let expected = sum / (1.0 + (-sum).exp());
+            let found = found.as_slice::<f32>()[token * 2 + channel];
+            assert!((found - expected).abs() < 1e-6, "{found} for {expected}");
+        }
+    }
+
+    /// As on a GPU, where these are compiled.
+    #[test]
+    #[ignore = "MLX's CPU build compiles with a C++ compiler"]
+    fn compiled_they_are_the_same() {
+        let narrow = |x: Array| x.as_dtype(Dtype::Bfloat16).unwrap();
+        for tokens in [1, 9] {
+            let rows = [narrow(ramp(&[1, tokens + 3, 6])), ramp(&[4, 6])];
+            let [expected] = shifted_sum(&rows).unwrap();
+            let [found] = fuse_on_any_device(shifted_sum, &rows).unwrap();
+            assert!(largest_difference(&found, &expected) < 1e-5);
+
+            let heads = || narrow(ramp(&[tokens, 4]));
+            let slopes = [heads(), ramp(&[4]), ramp(&[4]), heads()];
+            let expected = decay_and_beta(&slopes).unwrap();
+            let found = fuse_on_any_device(decay_and_beta, &slopes).unwrap();
+            for (found, expected) in found.iter().zip(&expected) {
+                assert!(largest_difference(found, expected) < 1e-5);
+            }
+
+            let outputs = [narrow(ramp(&[tokens, 4, 6])), ramp(&[tokens, 4, 6])];
+            let [expected] = gated(&outputs).unwrap();
+            let [found] = fuse_on_any_device(gated, &outputs).unwrap();
+            assert!(largest_difference(&found, &expected) < 1e-2);
+        }
+    }
 }
