@@ -12,7 +12,6 @@
 //! # Example
 #![doc = include_str!("../docs/example.md")]
 //! # What it does not do yet
-//! See [`prefill_engine`]: it downloads nothing, and the caches that give the project its name
-//! are on their way.
+//! See [`prefill_engine`]: the caches that give the project its name are on their way.
 
 pub use prefill_engine::*;

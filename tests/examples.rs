@@ -220,6 +220,7 @@ fn describe_finds_a_model_in_the_hub_cache() {
 #[test]
 fn describe_names_what_is_missing() {
     let output = example("describe")
+        .env("HF_HUB_OFFLINE", "1")
         .args(["--model", "no-such-org/no-such-model", "--prompt", "x"])
         .output()
         .unwrap();

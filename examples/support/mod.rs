@@ -66,7 +66,7 @@ impl DtypeOption {
 /// Options about the model that every example has.
 #[derive(clap::Args)]
 pub struct ModelOptions {
-    /// A checkpoint's folder, or an org/name in the local Hugging Face cache
+    /// A checkpoint's folder, or an org/name of the Hugging Face hub
     #[arg(long, value_name = "DIR_OR_ID")]
     pub model: PathBuf,
     /// The type to compute in [default: as the checkpoint stores it]
@@ -94,6 +94,7 @@ impl ModelOptions {
     pub fn load(&self, builder: EngineBuilder) -> Result<Engine> {
         let mut builder = builder
             .working_type(DtypeOption::working_type(self.dtype))
+            .on_download(progress_bar("downloading"))
             .on_progress(progress_bar("loading"));
         if let Some(adapter) = &self.adapter {
             builder = builder.adapter(adapter);

@@ -11,12 +11,14 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
+use prefill_hub::Hub;
 use prefill_multimodal_prompt::Gemma4Rules;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use self::adapter::Adapter;
 use self::weights::{Recorder, StoredMatrix};
+use crate::model::Progress;
 use crate::{Error, Result};
 
 /// A folder with `config.json`, weights, a tokenizer and settings; nothing is loaded yet.
@@ -36,16 +38,28 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a folder, or an `org/name` that the local Hugging Face cache holds
-    /// (`HF_HUB_CACHE`, else `HF_HOME/hub`, else `~/.cache/huggingface/hub`). Nothing is
+    /// Opens a folder, or an `org/name` of the Hugging Face hub: from its cache, or else
+    /// downloaded into it (see [`Hub::from_env`]).
+    ///
+    /// # Errors
+    /// [`Error::NoModel`] and [`Error::Hub`] if it is not to be had, [`Error::File`] or
+    /// [`Error::BadFile`] if `config.json` or `generation_config.json` is missing (the first
+    /// only) or not as it should be.
+    pub fn open(model: impl AsRef<Path>) -> Result<Self> {
+        Self::open_from(&Hub::from_env(), model, &mut |_| {})
+    }
+
+    /// [`open`](Self::open) with a hub of the caller's. `progress` is told the bytes
     /// downloaded.
     ///
     /// # Errors
-    /// [`Error::NoModel`] if there is neither, [`Error::File`] or [`Error::BadFile`] if
-    /// `config.json` or `generation_config.json` is missing (the first only) or not as
-    /// it should be.
-    pub fn open(model: impl AsRef<Path>) -> Result<Self> {
-        let folder = hub::locate(model.as_ref())?;
+    /// Those of [`open`](Self::open).
+    pub fn open_from(
+        hub: &Hub,
+        model: impl AsRef<Path>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self> {
+        let folder = hub::locate(hub, model.as_ref(), progress)?;
         let config: Value = read_json(&folder.join("config.json"))?;
         let stop_ids = stop_ids(&folder, &config)?;
         Ok(Self {
@@ -248,7 +262,9 @@ mod tests {
 
     #[test]
     fn an_unknown_model_says_where_it_was_looked_for() {
-        let error = Checkpoint::open("no-such-org/no-such-model").unwrap_err();
-        assert!(matches!(error, Error::NoModel { .. }), "{error}");
+        let hub = Hub::from_env().cache("/no/such/cache").offline(true);
+        let error = Checkpoint::open_from(&hub, "no-org/no-model", &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("no-org/no-model"), "{error}");
+        assert!(error.to_string().contains("/no/such/cache"), "{error}");
     }
 }

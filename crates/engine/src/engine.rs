@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use prefill_hub::Hub;
+
 use crate::cache::KvQuantization;
 use crate::checkpoint::Checkpoint;
 use crate::generation::Generation;
@@ -89,6 +91,8 @@ impl Engine {
             adapter: None,
             memory_limit: None,
             progress: None,
+            hub: None,
+            download: None,
         }
     }
 
@@ -215,6 +219,8 @@ pub struct EngineBuilder {
     adapter: Option<PathBuf>,
     memory_limit: Option<usize>,
     progress: Option<OnProgress>,
+    hub: Option<Hub>,
+    download: Option<OnProgress>,
 }
 
 impl fmt::Debug for EngineBuilder {
@@ -269,6 +275,18 @@ impl EngineBuilder {
         self
     }
 
+    /// Another hub than the environment's.
+    pub fn hub(mut self, hub: Hub) -> Self {
+        self.hub = Some(hub);
+        self
+    }
+
+    /// Is told, on the calling thread, how many bytes are downloaded, if any are.
+    pub fn on_download(mut self, progress: impl FnMut(Progress) + Send + 'static) -> Self {
+        self.download = Some(Box::new(progress));
+        self
+    }
+
     /// Loads the model; returns when it is ready.
     ///
     /// # Errors
@@ -278,7 +296,9 @@ impl EngineBuilder {
     pub fn build(self) -> Result<Engine> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let started = Instant::now();
-        let mut checkpoint = Checkpoint::open(&self.model)?;
+        let hub = self.hub.unwrap_or_else(Hub::from_env);
+        let mut download = self.download.unwrap_or_else(|| Box::new(|_| {}));
+        let mut checkpoint = Checkpoint::open_from(&hub, &self.model, &mut download)?;
         if let Some(adapter) = &self.adapter {
             checkpoint = checkpoint.with_adapter(adapter)?;
         }

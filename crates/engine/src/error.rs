@@ -10,18 +10,15 @@ use crate::prompt::MediaKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Neither a folder nor an id in the local Hugging Face cache.
-    #[error(
-        "{model}: no such folder, and the local Hugging Face cache has no such model \
-         (looked in {})",
-        cache.display()
-    )]
+    /// Neither a folder nor an id of the hub.
+    #[error("{model}: neither a folder nor an org/name of the Hugging Face hub")]
     NoModel {
         /// What was asked for.
         model: String,
-        /// The cache that was looked in.
-        cache: PathBuf,
     },
+    /// The hub, or its cache.
+    #[error(transparent)]
+    Hub(#[from] prefill_hub::Error),
     /// A file of the checkpoint can't be read.
     #[error("{}: {source}", path.display())]
     File {

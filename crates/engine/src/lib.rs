@@ -39,8 +39,8 @@
 //! f16's range. Where implementations differ, transformers is followed.
 //!
 //! # What it does not do yet
-//! It downloads nothing, runs one answer at a time, and does not yet keep what it computed:
-//! the caches that give the project its name come next.
+//! It runs one answer at a time, and does not yet keep what it computed: the caches that give
+//! the project its name come next.
 
 mod cache;
 mod cancel;
@@ -70,6 +70,7 @@ pub use engine::{Engine, EngineBuilder};
 pub use error::Error;
 pub use generation::{Event, EventStream, FinishReason, Finished, Generation, Statistics};
 pub use model::{LoadOptions, Model, PREFILL_CHUNK, Progress, WorkingType};
+pub use prefill_hub::{Hub, RepoId};
 pub use prompt::{
     AnswerFormat, Conversation, MediaKind, MediaSource, Message, MessageRules, Mrope, Positions,
     PreparedMedium, PreparedPrompt, Preparer, Prompt, Span, TemplateOptions, ToolCall,

@@ -11,10 +11,12 @@ use async_channel::Sender;
 
 use crate::cancel::CancelToken;
 use crate::generation::{Event, FinishReason, Finished, Statistics};
+use crate::model::Model;
 use crate::output::Output;
 use crate::prompt::PreparedPrompt;
 use crate::runtime::{self, ModelId, Models};
 use crate::sampling::Sampling;
+use crate::sequence::Sequence;
 use crate::{Error, Result};
 
 /// Tokens after which MLX's cache of freed buffers is emptied, as mlx-lm has it.
@@ -82,20 +84,25 @@ impl Work {
         // The answer's last token is never fed, so one fits beyond the positions.
         let room = model.limits().positions - prompt_tokens + 1;
         let limit = self.max_tokens.min(room);
-        models
-            .memory
-            .make_room(model.request_bytes(prompt_tokens + limit))?;
-        let ended = |end: End, mut statistics: Statistics| {
-            statistics.active_memory = mlx_rs::memory::active_memory()?;
-            statistics.cache_memory = mlx_rs::memory::cache_memory()?;
-            statistics.peak_memory = mlx_rs::memory::peak_memory()?;
-            Ok(Finished {
-                reason: end.reason,
-                stop_string: end.stop_string,
-                statistics,
-            })
+        let needed = model.request_bytes(prompt_tokens + limit);
+        models.memory.make_room(needed)?;
+        let end = match self.prefill(&model, &mut statistics)? {
+            Prefilled::Done(mut sequence) => {
+                self.decode(&mut sequence, limit, models, &mut statistics)?
+            }
+            Prefilled::Interrupted(reason) => reason.into(),
         };
+        statistics.active_memory = mlx_rs::memory::active_memory()?;
+        statistics.cache_memory = mlx_rs::memory::cache_memory()?;
+        statistics.peak_memory = mlx_rs::memory::peak_memory()?;
+        Ok(Finished {
+            reason: end.reason,
+            stop_string: end.stop_string,
+            statistics,
+        })
+    }
 
+    fn prefill<'m>(&self, model: &'m Model, statistics: &mut Statistics) -> Result<Prefilled<'m>> {
         let started = Instant::now();
         let mut interruption = None;
         let prefilled = model.prefill(&self.prepared, &mut |progress| {
@@ -107,12 +114,24 @@ impl Work {
             }
         });
         statistics.prefill_time = started.elapsed();
-        let mut sequence = match (prefilled, interruption) {
-            (Err(Error::Cancelled), Some(reason)) => return ended(reason.into(), statistics),
-            (prefilled, _) => prefilled?,
-        };
-        statistics.encode_time = sequence.encode_time();
+        match (prefilled, interruption) {
+            (Err(Error::Cancelled), Some(reason)) => Ok(Prefilled::Interrupted(reason)),
+            (prefilled, _) => {
+                let sequence = prefilled?;
+                statistics.encode_time = sequence.encode_time();
+                Ok(Prefilled::Done(sequence))
+            }
+        }
+    }
 
+    /// Decodes at most `limit` tokens; says why no more.
+    fn decode(
+        &mut self,
+        sequence: &mut Sequence<'_>,
+        limit: usize,
+        models: &mut Models,
+        statistics: &mut Statistics,
+    ) -> Result<End> {
         let mut decoder = sequence.decode(&self.sampling, self.top_logprobs)?;
         let mut first_token = None;
         let mut end = End::from(FinishReason::Length);
@@ -143,13 +162,20 @@ impl Work {
                 decoder.force(id)?;
             }
             models.run_urgent();
-            if statistics
-                .generated_tokens
-                .is_multiple_of(CLEAR_CACHE_EVERY)
-            {
+            let tokens = statistics.generated_tokens;
+            if tokens.is_multiple_of(CLEAR_CACHE_EVERY) {
                 mlx_rs::memory::clear_cache()?;
             }
         }
+        if let Some(first) = first_token {
+            statistics.time_to_first_token = first.duration_since(self.asked);
+            statistics.decode_time = first.elapsed();
+        }
+        self.conclude(end)
+    }
+
+    /// Sends what is held back, which may still hold a stop string.
+    fn conclude(&mut self, mut end: End) -> Result<End> {
         if end.stop_string.is_none() {
             let rest = self.output.finish()?;
             self.send_all(rest.events);
@@ -161,12 +187,14 @@ impl Work {
         if end.reason == FinishReason::Stop && self.output.has_calls() {
             end.reason = FinishReason::ToolCalls;
         }
-        if let Some(first) = first_token {
-            statistics.time_to_first_token = first.duration_since(self.asked);
-            statistics.decode_time = first.elapsed();
-        }
-        ended(end, statistics)
+        Ok(end)
     }
+}
+
+/// What a prefill comes to.
+enum Prefilled<'m> {
+    Done(Sequence<'m>),
+    Interrupted(FinishReason),
 }
 
 /// Why an answer ends.

@@ -1,86 +1,92 @@
-//! The local cache of the Hugging Face hub.
+//! Where a model's files are: in a folder, in the hub's cache, or still with the hub.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use prefill_hub::{Hub, RepoId};
+use serde_json::Value;
+
+use crate::model::Progress;
 use crate::{Error, Result};
 
-/// The folder of a model: the path itself, or the snapshot that the cache holds under
-/// that id.
-pub(super) fn locate(model: &Path) -> Result<PathBuf> {
+/// The folder of a model: the path itself, or what the cache holds under that id, or what is
+/// downloaded into it now.
+pub(super) fn locate(
+    hub: &Hub,
+    model: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<PathBuf> {
     if model.is_dir() {
         return Ok(model.to_owned());
     }
-    let cache = cache_folder();
-    let missing = || Error::NoModel {
+    let id = model.to_str().and_then(|id| RepoId::parse(id).ok());
+    let id = id.ok_or_else(|| Error::NoModel {
         model: model.display().to_string(),
-        cache: cache
-            .clone()
-            .unwrap_or_else(|| "~/.cache/huggingface/hub".into()),
+    })?;
+    if let Some(folder) = hub.local(&id).filter(|folder| is_complete(folder)) {
+        return Ok(folder);
+    }
+    let mut on_bytes = |bytes: prefill_hub::Progress| {
+        progress(Progress {
+            done: bytes.done,
+            total: bytes.total,
+        });
     };
-    let (Some(id), Some(cache)) = (model.to_str().filter(|id| is_id(id)), &cache) else {
-        return Err(missing());
-    };
-    snapshot(&cache.join(format!("models--{}", id.replace('/', "--")))).ok_or_else(missing)
+    Ok(hub.fetch(&id, &mut on_bytes)?)
 }
 
-/// `org/name` of the characters that the hub allows, so that an id never leaves the cache.
-fn is_id(id: &str) -> bool {
-    let is_part = |part: &str| {
-        !part.is_empty()
-            && !part.starts_with('.')
-            && part
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+/// Whether a folder of the cache has what a checkpoint needs: other tools may have fetched some
+/// of its files only.
+fn is_complete(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).is_file();
+    if !has("config.json") || !has("tokenizer.json") {
+        return false;
+    }
+    let Ok(index) = fs::read(folder.join("model.safetensors.index.json")) else {
+        return has("model.safetensors");
     };
-    id.split_once('/')
-        .is_some_and(|(org, name)| is_part(org) && is_part(name))
-}
-
-fn cache_folder() -> Option<PathBuf> {
-    let variable = |name| {
-        env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    variable("HF_HUB_CACHE")
-        .or_else(|| Some(variable("HF_HOME")?.join("hub")))
-        .or_else(|| Some(variable("XDG_CACHE_HOME")?.join("huggingface/hub")))
-        .or_else(|| Some(variable("HOME")?.join(".cache/huggingface/hub")))
-}
-
-/// `refs/main` names the commit whose files `snapshots` holds.
-fn snapshot(model: &Path) -> Option<PathBuf> {
-    let commit = fs::read_to_string(model.join("refs/main")).ok()?;
-    let commit = commit.trim();
-    let is_name = !commit.is_empty() && commit.bytes().all(|b| b.is_ascii_alphanumeric());
-    let folder = model.join("snapshots").join(commit);
-    (is_name && folder.is_dir()).then_some(folder)
+    let index: Value = serde_json::from_slice(&index).unwrap_or_default();
+    let files = index.get("weight_map").and_then(Value::as_object);
+    files.is_some_and(|files| files.values().all(|file| file.as_str().is_some_and(has)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn finds_the_snapshot_of_the_main_branch() {
-        let cache = tempfile::tempdir().unwrap();
-        let model = cache.path().join("models--org--name");
-        fs::create_dir_all(model.join("snapshots/abc123")).unwrap();
-        fs::create_dir_all(model.join("refs")).unwrap();
-        assert_eq!(snapshot(&model), None);
-        fs::write(model.join("refs/main"), "abc123\n").unwrap();
-        assert_eq!(snapshot(&model), Some(model.join("snapshots/abc123")));
-        fs::write(model.join("refs/main"), "../../secret").unwrap();
-        assert_eq!(snapshot(&model), None);
+    fn write(folder: &Path, name: &str, text: &str) {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join(name), text).unwrap();
     }
 
     #[test]
-    fn ids_stay_inside_the_cache() {
-        assert!(is_id("google/gemma-4-E2B-it"));
-        for id in ["gemma", "a/b/c", "../x", "a/..", "/x", "a/", "a/b\\c"] {
-            assert!(!is_id(id), "{id}");
+    fn a_snapshot_is_taken_when_every_shard_is_there() {
+        let cache = tempfile::tempdir().unwrap();
+        let hub = Hub::from_env().cache(cache.path()).offline(true);
+        let model = cache.path().join("models--org--name");
+        let snapshot = model.join("snapshots/abc123");
+        write(&model.join("refs"), "main", "abc123\n");
+        write(&snapshot, "config.json", "{}");
+        write(&snapshot, "tokenizer.json", "{}");
+        let locate = || locate(&hub, Path::new("org/name"), &mut |_| {});
+        assert!(matches!(locate(), Err(Error::Hub(_))));
+        write(
+            &snapshot,
+            "model.safetensors.index.json",
+            r#"{"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}"#,
+        );
+        write(&snapshot, "model-1.safetensors", "");
+        assert!(matches!(locate(), Err(Error::Hub(_))));
+        write(&snapshot, "model-2.safetensors", "");
+        assert_eq!(locate().unwrap(), snapshot);
+    }
+
+    #[test]
+    fn neither_a_folder_nor_an_id_is_an_error() {
+        let hub = Hub::from_env().offline(true);
+        for model in ["no-such-folder", "a/b/c", "../x/y"] {
+            let error = locate(&hub, Path::new(model), &mut |_| {}).unwrap_err();
+            assert!(matches!(error, Error::NoModel { .. }), "{error}");
         }
     }
 }
