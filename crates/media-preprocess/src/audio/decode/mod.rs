@@ -1,6 +1,7 @@
 //! From the bytes of a file to one channel of samples at 16 kHz.
 
 mod average;
+mod caf;
 mod codecs;
 mod format;
 mod mkv;

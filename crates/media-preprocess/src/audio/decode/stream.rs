@@ -17,7 +17,7 @@ use super::average::average;
 use super::codecs::codecs;
 use super::source::{ReadSeek, Source};
 use super::trim::Trim;
-use super::{DecodeOptions, Format, Progress, mkv, mp4, ogg, wav};
+use super::{DecodeOptions, Format, Progress, caf, mkv, mp4, ogg, wav};
 use crate::audio::limits::{check_channels, check_rate};
 use crate::audio::resample::Stream as Resampling;
 use crate::error::{Error, Result};
@@ -120,6 +120,7 @@ impl<'a> AudioStream<'a> {
         let mut padding = mkv::Padding::default();
         match format {
             Format::Wav => truncated = wav::mend(&mut source).map_err(unreadable)?,
+            Format::Caf => caf::mend(&mut source).map_err(unreadable)?,
             Format::Ogg => truncated = !ogg::is_complete(&mut source).map_err(unreadable)?,
             Format::Matroska => padding = mkv::padding(&mut source).map_err(unreadable)?,
             Format::Mp4 => edits = mp4::edits(&mut source).map_err(unreadable)?,
