@@ -3,12 +3,14 @@
 mod average;
 mod caf;
 mod codecs;
+mod faults;
 mod format;
 mod mkv;
 mod mp4;
 mod ogg;
 mod source;
 mod stream;
+mod track;
 mod trim;
 mod wav;
 
