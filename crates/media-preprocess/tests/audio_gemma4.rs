@@ -76,7 +76,7 @@ fn waveforms_and_features_are_those_of_transformers() {
         assert_eq!(audio.source.frames, facts["source_frames"], "{name}");
         assert_eq!(audio.samples.len(), facts["samples_16k"], "{name}");
         assert!(!audio.truncated && audio.damaged_packets == 0, "{name}");
-        // Decoders of MP3 differ in their last digits; `audio_decode` bounds by how much.
+        // Decoders of MP3 differ in their last digits; `audio_formats` bounds by how much.
         if name == "speech44k1.mp3" {
             continue;
         }

@@ -36,7 +36,8 @@ pub enum TokenCount {
     #[default]
     Transformers,
     /// As mlx-vlm: `ceil(samples / 640)`, at most 750. One more than the tower gives where the
-    /// length modulo 640 is 1 to 160.
+    /// length modulo 640 is 1 to 160. (In integers: mlx-vlm's own floats add another at 257,920
+    /// and 260,480 samples.)
     MlxVlm,
 }
 

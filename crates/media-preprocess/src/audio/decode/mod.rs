@@ -1,13 +1,16 @@
 //! From the bytes of a file to one channel of samples at 16 kHz.
 
 mod average;
+mod caf;
 mod codecs;
+mod faults;
 mod format;
 mod mkv;
 mod mp4;
 mod ogg;
 mod source;
 mod stream;
+mod track;
 mod trim;
 mod wav;
 

@@ -9,12 +9,14 @@ pub trait ReadSeek: Read + Seek + Send + Sync {}
 
 impl<T: Read + Seek + Send + Sync> ReadSeek for T {}
 
-/// A source with some bytes replaced, and perhaps ended early.
+/// A source with some bytes replaced or hidden, and perhaps ended early.
 pub(super) struct Source<'a> {
     inner: Box<dyn ReadSeek + 'a>,
     position: u64,
     end: u64,
     patches: Vec<(u64, Vec<u8>)>,
+    /// Where bytes are left out, and how many.
+    hidden: Option<(u64, u64)>,
 }
 
 impl<'a> Source<'a> {
@@ -26,6 +28,7 @@ impl<'a> Source<'a> {
             position: 0,
             end,
             patches: Vec::new(),
+            hidden: None,
         })
     }
 
@@ -47,6 +50,12 @@ impl<'a> Source<'a> {
         self.patches.push((at, bytes.to_vec()));
     }
 
+    /// Leaves out `length` bytes from `at` on, which lie inside.
+    pub(super) fn hide(&mut self, at: u64, length: u64) {
+        self.end = self.end.saturating_sub(length).max(at.min(self.end));
+        self.hidden = Some((at, length));
+    }
+
     /// Lets the source end no later than at `end`.
     pub(super) fn end_at(&mut self, end: u64) {
         self.end = self.end.min(end);
@@ -56,7 +65,15 @@ impl<'a> Source<'a> {
 impl Read for Source<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let rest = self.end.saturating_sub(self.position);
-        let wanted = out.len().min(usize::try_from(rest).unwrap_or(usize::MAX));
+        let mut wanted = out.len().min(usize::try_from(rest).unwrap_or(usize::MAX));
+        if let Some((at, length)) = self.hidden {
+            if self.position == at {
+                self.inner.seek(SeekFrom::Start(at + length))?;
+            } else if self.position < at {
+                let before = usize::try_from(at - self.position).unwrap_or(usize::MAX);
+                wanted = wanted.min(before);
+            }
+        }
         let count = self.inner.read(&mut out[..wanted])?;
         for (at, bytes) in &self.patches {
             for (i, &byte) in bytes.iter().enumerate() {
@@ -80,7 +97,12 @@ impl Seek for Source<'_> {
         };
         let target = target.ok_or(io::ErrorKind::InvalidInput)?;
         // A position beyond the end reads as the end.
-        self.position = self.inner.seek(SeekFrom::Start(target.min(self.end)))?;
+        self.position = target.min(self.end);
+        let hidden = match self.hidden {
+            Some((at, length)) if self.position >= at => length,
+            _ => 0,
+        };
+        self.inner.seek(SeekFrom::Start(self.position + hidden))?;
         Ok(self.position)
     }
 }

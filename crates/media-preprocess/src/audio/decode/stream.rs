@@ -1,23 +1,22 @@
 //! A file decoded block by block.
 
 use std::io::{self, Cursor};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use symphonia::core::audio::GenericAudioBufferRef;
-use symphonia::core::codecs::audio::well_known::CODEC_ID_OPUS;
-use symphonia::core::codecs::audio::{AudioDecoder, AudioDecoderOptions};
+use symphonia::core::codecs::audio::AudioDecoder;
 use symphonia::core::errors::Error as Fault;
 use symphonia::core::formats::probe::Hint;
-use symphonia::core::formats::{FormatOptions, FormatReader, Track, TrackType};
+use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
 use symphonia::core::io::{MediaSourceStream, MediaSourceStreamOptions};
 use symphonia::core::meta::MetadataOptions;
 
 use super::average::average;
-use super::codecs::codecs;
+use super::faults::{failed, guarded, unreadable};
 use super::source::{ReadSeek, Source};
+use super::track::{make_decoder, trim_of};
 use super::trim::Trim;
-use super::{DecodeOptions, Format, Progress, mkv, mp4, ogg, wav};
+use super::{DecodeOptions, Format, Progress, caf, mkv, mp4, ogg, wav};
 use crate::audio::limits::{check_channels, check_rate};
 use crate::audio::resample::Stream as Resampling;
 use crate::error::{Error, Result};
@@ -120,6 +119,7 @@ impl<'a> AudioStream<'a> {
         let mut padding = mkv::Padding::default();
         match format {
             Format::Wav => truncated = wav::mend(&mut source).map_err(unreadable)?,
+            Format::Caf => caf::mend(&mut source).map_err(unreadable)?,
             Format::Ogg => truncated = !ogg::is_complete(&mut source).map_err(unreadable)?,
             Format::Matroska => padding = mkv::padding(&mut source).map_err(unreadable)?,
             Format::Mp4 => edits = mp4::edits(&mut source).map_err(unreadable)?,
@@ -356,90 +356,8 @@ impl<'a> AudioStream<'a> {
     }
 }
 
-/// What is left out of a track, and how many frames it then has, where the file says so.
-fn trim_of(
-    format: Format,
-    track: &Track,
-    info: &SourceInfo,
-    edits: &[mp4::Edit],
-    padding: &mkv::Padding,
-) -> (Trim, Option<u64>) {
-    let rate = info.sample_rate;
-    let edit = edits.iter().find(|edit| edit.track == track.id);
-    let (skip, remaining) = edit.map_or((0, None), |edit| edit.frames(rate));
-    let states_length = match format {
-        // MPEG audio states its length beside the encoder's delay, if at all.
-        Format::Mpeg => track.delay.is_some(),
-        format => format.states_length(),
-    };
-    let stated = track.num_frames.filter(|_| states_length);
-    let stated = stated.map(|frames| frames.saturating_sub(skip));
-    let total = match (stated, remaining) {
-        // The edit's length is in units that may be coarser than a sample.
-        (Some(stated), Some(remaining)) => Some(stated.min(remaining)),
-        (stated, remaining) => stated.or(remaining),
-    };
-    let tail = padding.frames(track.id, rate);
-    (Trim::new(skip, remaining, tail), total)
-}
-
-fn make_decoder(format: Format, track: &Track) -> Result<Box<dyn AudioDecoder>> {
-    let parameters = track
-        .codec_params
-        .as_ref()
-        .and_then(|parameters| parameters.audio())
-        .ok_or(Error::NoAudioTrack { format, tracks: 1 })?;
-    let mut parameters = parameters.clone();
-    if format == Format::Mp4 && parameters.codec == CODEC_ID_OPUS {
-        // The adapter takes the encoder's delay from here in the wrong byte order; the edit list
-        // has it too.
-        parameters.extra_data = None;
-    }
-    codecs()
-        .make_audio_decoder(&parameters, &AudioDecoderOptions::default())
-        .map_err(|fault| match fault {
-            Fault::Unsupported(what) => Error::UnsupportedAudio {
-                format,
-                what: format!("codec {}: {what}", parameters.codec),
-            },
-            fault => failed(format, &fault),
-        })
-}
-
 /// Copies a packet's samples out; its rate and channels.
 fn take(buffer: &GenericAudioBufferRef<'_>, planes: &mut Vec<Vec<f32>>) -> (u32, usize) {
     buffer.copy_to_vecs_planar(planes);
     (buffer.spec().rate(), buffer.num_planes())
-}
-
-/// Runs a part of a decoder that isn't ours: a panic in it is an error.
-fn guarded<T>(format: Format, run: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(run)).map_err(|_| Error::MalformedAudio {
-        format,
-        message: "the decoder panicked".to_owned(),
-    })
-}
-
-fn unreadable(source: io::Error) -> Error {
-    Error::Read { source }
-}
-
-/// Our error for one of symphonia's.
-fn failed(format: Format, fault: &Fault) -> Error {
-    match fault {
-        Fault::Unsupported(what) => Error::UnsupportedAudio {
-            format,
-            what: (*what).to_owned(),
-        },
-        Fault::IoError(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            Error::MalformedAudio {
-                format,
-                message: "the file ends inside its header".to_owned(),
-            }
-        }
-        fault => Error::MalformedAudio {
-            format,
-            message: fault.to_string(),
-        },
-    }
 }

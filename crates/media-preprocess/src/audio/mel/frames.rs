@@ -268,3 +268,40 @@ fn magnitudes_of(re: &[f64], im: &[f64], out: &mut [f64]) {
         *out = f64::from(large * q.mul_add(q, 1.0).sqrt());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Bank, Scale, hann_numpy};
+    use super::*;
+
+    #[test]
+    fn lanes_and_instructions_change_nothing() {
+        let filters = Filters::new(Bank {
+            mels: 40,
+            bins: 65,
+            min_hertz: 0.0,
+            max_hertz: 8000.0,
+            sampling_rate: 16_000.0,
+            scale: Scale::Htk,
+            area_norm: false,
+        });
+        let mel = LogMel::new(hann_numpy(100), 33, 128, 40, filters, Floor::Add(1e-3));
+        let samples: Vec<f32> = (0..1500_u32)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 8) as f32 / 16_777_216.0 - 0.5)
+            .collect();
+        let signal = Signal {
+            samples: &samples,
+            scale: 1.0,
+            before: 50,
+            length: 1664,
+        };
+        let expected = mel.rows(&signal);
+        assert_eq!(expected.len(), mel.num_frames(1664) * 40);
+        let mut got = vec![0.0; expected.len()];
+        mel.batches::<1>(&signal, &mut got);
+        assert_eq!(got, expected);
+        got.fill(0.0);
+        mel.batches::<5>(&signal, &mut got);
+        assert_eq!(got, expected);
+    }
+}

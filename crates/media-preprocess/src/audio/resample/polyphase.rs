@@ -292,3 +292,36 @@ impl Polyphase {
 fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_change_nothing() {
+        struct Dot<'a>(&'a [f32], &'a [f32]);
+        impl WithSimd for Dot<'_> {
+            type Output = f32;
+
+            #[inline(always)]
+            fn with_simd<S: Simd>(self, simd: S) -> f32 {
+                dot(simd, self.0, self.1)
+            }
+        }
+        let numbers = |seed: u32| -> Vec<f32> {
+            (0..576_u32)
+                .map(|i| (i.wrapping_mul(seed) >> 8) as f32 / 16_777_216.0 - 0.5)
+                .collect()
+        };
+        let (samples, weights) = (numbers(2_654_435_761), numbers(2_246_822_519));
+        let expected = dot(Scalar, &samples, &weights);
+        let got = Arch::new().dispatch(Dot(&samples, &weights));
+        assert_eq!(got.to_bits(), expected.to_bits());
+        let exact: f64 = samples
+            .iter()
+            .zip(&weights)
+            .map(|(&x, &w)| f64::from(x) * f64::from(w))
+            .sum();
+        assert!((f64::from(got) - exact).abs() < 1e-5);
+    }
+}
