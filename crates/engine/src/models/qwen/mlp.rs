@@ -12,7 +12,7 @@ use crate::nn::{Linear, gated_silu};
 /// Either.
 #[derive(Debug)]
 pub(super) enum FeedForward {
-    Dense(Mlp),
+    Dense(Box<Mlp>),
     Sparse(Box<Sparse>),
 }
 
@@ -40,7 +40,8 @@ impl FeedForward {
         let hidden = config.text.hidden_size;
         let Some(sizes) = config.text.experts(config.family, layer)? else {
             let width = config.text.mlp_width()?;
-            return Ok(Self::Dense(Mlp::load(weights, path, hidden, width)?));
+            let mlp = Mlp::load(weights, path, hidden, width)?;
+            return Ok(Self::Dense(Box::new(mlp)));
         };
         let shared = match sizes.shared_width {
             Some(width) => Some(SharedExpert {
