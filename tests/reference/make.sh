@@ -21,6 +21,7 @@ fi
 case "${1:-all}" in
 all | check)
     for script in make_models make_media make_goldens make_text_goldens make_sampler_goldens \
+        make_qwen_models make_qwen_goldens \
         make_demo_picture make_demo_goldens \
         prompt/tokenizers_of prompt/make_splices prompt/make_renders; do
         "$python" "$script.py"

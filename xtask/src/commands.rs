@@ -35,6 +35,9 @@ pub(crate) fn demo() -> Result<()> {
     Ok(())
 }
 
+/// Features that are off by default, need nothing of the system, and are tested.
+const FEATURES: [&str; 2] = ["--features", "prefill-multimodal-prompt/fetch"];
+
 /// Runs every test. MLX's state is shared by a whole process, so cargo-nextest, which
 /// gives each test a process of its own, is used where it is installed.
 pub(crate) fn test(arguments: &[String]) -> Result<()> {
@@ -48,17 +51,19 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
     if has_nextest {
         run(cargo()
             .args(["nextest", "run", "--workspace", "--no-fail-fast"])
+            .args(FEATURES)
             .args(arguments))?;
     } else {
         // The documentation's examples included.
         println!("test: cargo-nextest is not installed; running one test at a time");
         return run(cargo()
             .args(["test", "--workspace", "--no-fail-fast"])
+            .args(FEATURES)
             .args(["--", "--test-threads", "1"])
             .args(arguments));
     }
     if arguments.is_empty() {
-        run(cargo().args(["test", "--workspace", "--doc"]))?;
+        run(cargo().args(["test", "--workspace", "--doc"]).args(FEATURES))?;
     }
     Ok(())
 }
@@ -87,9 +92,12 @@ pub(crate) fn parity() -> Result<()> {
     }
     let variable = "PREFILL_REFERENCE_PYTHON";
     let made = || root().join("tests/reference/.venv/bin/python").into();
-    run(test("qwen_bits")
-        .env(variable, std::env::var_os(variable).unwrap_or_else(made))
-        .args(["--", "--ignored", "--test-threads", "1"]))
+    for name in ["gemma4_bits", "qwen_bits"] {
+        run(test(name)
+            .env(variable, std::env::var_os(variable).unwrap_or_else(made))
+            .args(["--", "--ignored", "--test-threads", "1"]))?;
+    }
+    Ok(())
 }
 
 /// Formatting, clippy and the documentation, with warnings denied.
