@@ -9,6 +9,7 @@
     clippy::print_stderr,
     reason = "this is a command-line tool"
 )]
+#![allow(clippy::doc_markdown, reason = "comments are the help that is printed")]
 
 use std::path::PathBuf;
 

@@ -61,7 +61,7 @@ fn main() -> Result<ExitCode> {
             arguments.answer.apply(&engine, request),
             &arguments.answer,
         )? {
-            return Ok(support::INTERRUPTED);
+            return Ok(support::interrupted());
         }
     }
     Ok(ExitCode::SUCCESS)

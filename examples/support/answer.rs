@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::Result;
-use prefill::{Engine, Event, FinishReason, Finished, Request, Sampling};
+use prefill::{Engine, Event, FinishReason, Finished, Request};
 use serde_json::json;
 
 /// Options about the answer.

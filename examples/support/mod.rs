@@ -1,4 +1,6 @@
 //! What the examples share.
+#![allow(clippy::print_stderr, reason = "these are parts of command-line tools")]
+#![allow(clippy::doc_markdown, reason = "comments are the help that is printed")]
 #![allow(unreachable_pub, reason = "each example has a copy of its own")]
 #![allow(dead_code, reason = "each example uses a part")]
 
@@ -13,7 +15,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use prefill::{CancelToken, Engine, EngineBuilder, KvQuantization, Progress, WorkingType};
 
 /// What a shell expects of a program that Ctrl-C ended: 128 and the number of the signal.
-pub const INTERRUPTED: ExitCode = ExitCode::from(130);
+pub fn interrupted() -> ExitCode {
+    ExitCode::from(130)
+}
 
 /// A bar on standard error, drawn only on a terminal.
 pub fn progress_bar(what: &'static str) -> impl FnMut(Progress) + Send + 'static {

@@ -63,7 +63,9 @@ pub(crate) fn test(arguments: &[String]) -> Result<()> {
             .args(arguments));
     }
     if arguments.is_empty() {
-        run(cargo().args(["test", "--workspace", "--doc"]).args(FEATURES))?;
+        run(cargo()
+            .args(["test", "--workspace", "--doc"])
+            .args(FEATURES))?;
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ impl Checkpoint {
         })
     }
 
-    /// This checkpoint with a LoRA adapter's folder, in mlx-lm's layout
+    /// This checkpoint with a `LoRA` adapter's folder, in mlx-lm's layout
     /// (`adapters.safetensors`) or PEFT's (`adapter_model.safetensors`). Its weights are read
     /// when the model is loaded, and must all belong to one of the model's linear layers.
     ///

@@ -249,7 +249,7 @@ impl EngineBuilder {
         self
     }
 
-    /// Adds a LoRA adapter's folder; see [`Checkpoint::with_adapter`].
+    /// Adds a `LoRA` adapter's folder; see [`Checkpoint::with_adapter`].
     pub fn adapter(mut self, folder: impl Into<PathBuf>) -> Self {
         self.adapter = Some(folder.into());
         self

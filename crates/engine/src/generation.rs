@@ -180,10 +180,10 @@ impl Generation {
     }
 
     /// Notes whether an event is the last.
-    fn watch(&mut self, event: Option<Result<Event>>) -> Option<Result<Event>> {
+    fn watch(&mut self, event: Option<Result<Event>>) -> Result<Event> {
         let event = event.unwrap_or(Err(Error::RuntimeGone));
         self.ended = matches!(event, Err(_) | Ok(Event::Finished(_)));
-        Some(event)
+        event
     }
 }
 
@@ -199,7 +199,7 @@ impl Iterator for Generation {
             return Some(Err(Error::OnRuntimeThread));
         }
         let event = self.events.recv_blocking().ok();
-        self.watch(event)
+        Some(self.watch(event))
     }
 }
 
@@ -221,7 +221,7 @@ impl Stream for EventStream {
             return Poll::Ready(None);
         }
         match self.0.events.as_mut().poll_next(context) {
-            Poll::Ready(event) => Poll::Ready(self.0.watch(event)),
+            Poll::Ready(event) => Poll::Ready(Some(self.0.watch(event))),
             Poll::Pending => Poll::Pending,
         }
     }

@@ -84,21 +84,19 @@ impl Output {
     /// Takes a token that does not end the answer.
     pub(crate) fn take(&mut self, id: u32) -> Result<Added> {
         let mut added = Added::default();
-        match self.preparer.tag(id).filter(|_| self.parser.is_some()) {
-            // Tags may be special tokens, which are no part of other text.
-            Some(tag) => {
-                let before = self.text.finish(self.preparer.tokens())?;
-                self.give(&before, &mut added);
-                if added.stop_string.is_none() {
-                    let held = self.stops.finish();
-                    self.parse(&held, &mut added);
-                    self.parse(&tag, &mut added);
-                }
+        let tag = self.preparer.tag(id).filter(|_| self.parser.is_some());
+        // Tags may be special tokens, which are no part of other text.
+        if let Some(tag) = tag {
+            let before = self.text.finish(self.preparer.tokens())?;
+            self.give(&before, &mut added);
+            if added.stop_string.is_none() {
+                let held = self.stops.finish();
+                self.parse(&held, &mut added);
+                self.parse(&tag, &mut added);
             }
-            None => {
-                let piece = self.text.push(self.preparer.tokens(), id)?;
-                self.give(&piece, &mut added);
-            }
+        } else {
+            let piece = self.text.push(self.preparer.tokens(), id)?;
+            self.give(&piece, &mut added);
         }
         self.think(id, &mut added);
         Ok(added)
@@ -217,8 +215,8 @@ mod tests {
         let mut events: Vec<Event> = Vec::new();
         for event in all {
             match (events.last_mut(), event) {
-                (Some(Event::Text(text)), Event::Text(more)) => *text += &more,
-                (Some(Event::Reasoning(text)), Event::Reasoning(more)) => *text += &more,
+                (Some(Event::Text(text)), Event::Text(more))
+                | (Some(Event::Reasoning(text)), Event::Reasoning(more)) => *text += &more,
                 (_, event) => events.push(event),
             }
         }

@@ -152,14 +152,13 @@ impl Sampling {
     /// [`PENALTY_CONTEXT`](Self::PENALTY_CONTEXT); from 1 to 65,536.
     #[must_use]
     pub fn penalty_context(mut self, tokens: u32) -> Self {
-        for penalty in [
+        let penalties = [
             &mut self.repetition,
             &mut self.presence,
             &mut self.frequency,
-        ] {
-            if let Some(penalty) = penalty {
-                penalty.context = tokens;
-            }
+        ];
+        for penalty in penalties.into_iter().flatten() {
+            penalty.context = tokens;
         }
         self
     }
@@ -273,7 +272,7 @@ impl Sampling {
         }
         let config: GenerationConfig = read_json(&path)?;
         let mut sampling = Self::greedy();
-        if let Some(penalty) = config.repetition_penalty.filter(|&penalty| penalty != 1.0) {
+        if let Some(penalty) = config.repetition_penalty {
             sampling = sampling.repetition_penalty(penalty);
         }
         if config.do_sample == Some(true) {

@@ -1,4 +1,4 @@
-//! LoRA adapters: the same logits as weights into which they were merged.
+//! Low-rank adapters: the same logits as weights into which they were merged.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
 use std::fs;

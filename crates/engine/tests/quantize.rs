@@ -100,15 +100,12 @@ fn every_matrix_is_near_its_original_in_every_family() {
             let tensor = written.iter().find(|tensor| tensor.name == name)?;
             let shape: Vec<i32> = tensor.shape.iter().map(|&extent| extent as i32).collect();
             let words = tensor.bytes.chunks(4).map(|word| word.try_into().unwrap());
-            Some(match tensor.dtype {
-                Dtype::U32 => {
-                    let words: Vec<u32> = words.map(u32::from_le_bytes).collect();
-                    Array::from_slice(&words, &shape)
-                }
-                _ => {
-                    let words: Vec<f32> = words.map(f32::from_le_bytes).collect();
-                    Array::from_slice(&words, &shape)
-                }
+            Some(if tensor.dtype == Dtype::U32 {
+                let words: Vec<u32> = words.map(u32::from_le_bytes).collect();
+                Array::from_slice(&words, &shape)
+            } else {
+                let words: Vec<f32> = words.map(f32::from_le_bytes).collect();
+                Array::from_slice(&words, &shape)
             })
         };
         let originals = StoredTensor::read_file(&folder.path().join("model.safetensors")).unwrap();

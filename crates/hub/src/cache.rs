@@ -81,9 +81,7 @@ impl ModelCache {
 /// The cache that the environment names: `HF_HUB_CACHE`, else `HF_HOME/hub`, else
 /// `XDG_CACHE_HOME/huggingface/hub`, else `~/.cache/huggingface/hub`.
 pub(crate) fn folder() -> PathBuf {
-    variable("HF_HUB_CACHE")
-        .map(PathBuf::from)
-        .unwrap_or_else(|| home().join("hub"))
+    variable("HF_HUB_CACHE").map_or_else(|| home().join("hub"), PathBuf::from)
 }
 
 /// Where the hub's tools keep what they know, tokens among it.

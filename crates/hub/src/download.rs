@@ -34,7 +34,7 @@ impl Client {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .timeout_connect(Some(Duration::from_secs(30)))
-            .timeout_recv_response(Some(Duration::from_secs(60)))
+            .timeout_recv_response(Some(Duration::from_mins(1)))
             .timeout_recv_body(Some(FILE_TIMEOUT))
             // Large files lie with other hosts, which must not see the token.
             .redirect_auth_headers(RedirectAuthHeaders::SameHost)

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use crate::cache::{self, ModelCache, variable};
 use crate::download::Client;
-use crate::info::Info;
 use crate::{Error, RepoId, Result};
 
 /// Bytes so far, of all files together.

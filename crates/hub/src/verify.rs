@@ -53,7 +53,9 @@ fn digest(mut hasher: impl Digest, reader: &mut impl Read) -> std::io::Result<St
         }
     }
     let hash = hasher.finalize();
-    Ok(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
+    let digits = hash.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    Ok(digits.map(digit).collect())
 }
 
 #[cfg(test)]

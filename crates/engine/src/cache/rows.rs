@@ -126,7 +126,7 @@ impl KeysValues {
     }
 
     /// The rows from `first` on.
-    pub(crate) fn from_row(&self, first: i32) -> Result<Self> {
+    pub(crate) fn rows_from(&self, first: i32) -> Result<Self> {
         let count = self.count();
         Ok(Self {
             keys: self.keys.slice(first, count)?,

@@ -50,6 +50,10 @@ struct MlxLmParameters {
 }
 
 #[derive(Deserialize)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "these are the file's settings"
+)]
 struct PeftConfig {
     peft_type: String,
     lora_alpha: f32,

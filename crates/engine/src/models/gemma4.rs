@@ -61,7 +61,7 @@ enum Vision {
 /// What turns sound into soft tokens.
 #[derive(Debug)]
 enum Audio {
-    Tower(AudioTower),
+    Tower(Box<AudioTower>),
     Unified(UnifiedSound),
 }
 
@@ -101,9 +101,9 @@ impl Audio {
     fn load(weights: &mut Weights, config: &Gemma4Config) -> Result<Option<Self>> {
         let text = &config.text_config;
         Ok(match &config.audio_config {
-            Some(AudioPart::Tower(audio)) => {
-                Some(Self::Tower(AudioTower::load(weights, audio, text)?))
-            }
+            Some(AudioPart::Tower(audio)) => Some(Self::Tower(Box::new(AudioTower::load(
+                weights, audio, text,
+            )?))),
             Some(AudioPart::Unified(audio)) => {
                 Some(Self::Unified(UnifiedSound::load(weights, audio, text)?))
             }

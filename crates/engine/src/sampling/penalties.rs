@@ -25,7 +25,7 @@ impl Penalties {
     /// With the prompt's `ids` as the tokens so far.
     pub(super) fn new(sampling: &Sampling, ids: &[u32]) -> Self {
         let effective = |penalty: Option<Penalty>, neutral: f32| {
-            penalty.filter(|penalty| penalty.strength != neutral)
+            penalty.filter(|penalty| penalty.strength.to_bits() != f32::to_bits(neutral))
         };
         let repetition = effective(sampling.repetition, 1.0);
         let presence = effective(sampling.presence, 0.0);

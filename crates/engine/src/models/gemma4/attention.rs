@@ -141,7 +141,7 @@ impl Attention {
     ) -> Result<Array> {
         let queries = self.queries(x, position)?;
         let hidden = |window: i32| (kept.count() - window).max(0);
-        let visible = kept.from_row(self.window.map_or(0, hidden))?;
+        let visible = kept.rows_from(self.window.map_or(0, hidden))?;
         self.merge(&attend(&queries, &visible, self.scale, &Mask::None)?)
     }
 

@@ -86,7 +86,7 @@ impl AudioTower {
 /// How a checkpoint stores the kernels of convolutions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConvLayout {
-    /// `[out, in, ...]`, as PyTorch.
+    /// `[out, in, ...]`, as `PyTorch`.
     ChannelsFirst,
     /// `[out, ..., in]`, as MLX.
     ChannelsLast,

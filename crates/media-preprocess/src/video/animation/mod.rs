@@ -244,7 +244,8 @@ mod tests {
         for _ in 0..10 {
             facts.add(200, 1000);
         }
-        assert_eq!(facts.frames as f64 / facts.seconds(), 5.0);
+        let rate = facts.frames as f64 / facts.seconds();
+        assert_eq!(rate.to_bits(), 5f64.to_bits());
         let mut facts = Facts::default();
         for _ in 0..3 {
             facts.add(1, 30);
