@@ -139,8 +139,10 @@ fn handles_work_from_many_threads() {
 
 #[test]
 fn models_come_and_go_and_give_their_memory_back() {
+    /// What a GPU's fused functions keep once they were made: a few numbers. The demo's
+    /// smallest matrix of weights is larger.
+    const CONSTANTS: usize = 256;
     let first = demo();
-    // A GPU's fused functions keep a constant or two once they were made.
     drop(
         first
             .generate(ask("What is in the picture?"))
@@ -155,10 +157,10 @@ fn models_come_and_go_and_give_their_memory_back() {
         let answer = second.generate(ask("How many shapes are in the picture?"));
         assert_eq!(answer.unwrap().text().unwrap(), "There are four shapes.");
         drop(second);
-        assert!(mlx_rs::memory::active_memory().unwrap() <= one);
+        assert!(mlx_rs::memory::active_memory().unwrap() <= one + CONSTANTS);
     }
     drop(first);
-    assert!(mlx_rs::memory::active_memory().unwrap() <= 64);
+    assert!(mlx_rs::memory::active_memory().unwrap() <= CONSTANTS);
 }
 
 #[test]

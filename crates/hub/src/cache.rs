@@ -2,8 +2,9 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, process};
 
 use crate::info::{FileInfo, Info};
 use crate::{Error, RepoId, Result};
@@ -40,6 +41,14 @@ impl ModelCache {
         self.folder.join("blobs").join(file.hash.text())
     }
 
+    /// The file whose lock a process holds while it fetches that blob; it stays, since who
+    /// waits for it has it open.
+    pub(crate) fn lock(&self, file: &FileInfo) -> PathBuf {
+        let name = self.folder.file_name().unwrap_or_default();
+        let locks = self.folder.with_file_name(".locks").join(name);
+        locks.join(format!("{}.lock", file.hash.text()))
+    }
+
     /// Makes a file of a snapshot: a link to its blob.
     pub(crate) fn link(&self, commit: &str, file: &FileInfo) -> Result<()> {
         let folder = self.snapshot(commit);
@@ -48,9 +57,12 @@ impl ModelCache {
         if link.exists() {
             return Ok(());
         }
-        // What is there, if anything, leads nowhere.
-        let _ = fs::remove_file(&link);
-        self.place(&link, file).map_err(Error::io(&link))
+        // Renamed into place: what is there, if anything, leads nowhere, unless another process
+        // has just made it.
+        let new = beside(&link);
+        let _ = fs::remove_file(&new);
+        self.place(&new, file).map_err(Error::io(&new))?;
+        fs::rename(&new, &link).map_err(Error::io(&link))
     }
 
     #[cfg(unix)]
@@ -71,11 +83,21 @@ impl ModelCache {
     pub(crate) fn finish(&self, info: &Info) -> Result<PathBuf> {
         let refs = self.folder.join("refs");
         fs::create_dir_all(&refs).map_err(Error::io(&refs))?;
-        let (new, main) = (refs.join("main.new"), refs.join("main"));
+        let main = refs.join("main");
+        let new = beside(&main);
         fs::write(&new, &info.commit).map_err(Error::io(&new))?;
         fs::rename(&new, &main).map_err(Error::io(&main))?;
         Ok(self.snapshot(&info.commit))
     }
+}
+
+/// A name beside `path` that no other writer has.
+fn beside(path: &Path) -> PathBuf {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.{count}.new", process::id()));
+    PathBuf::from(name)
 }
 
 /// The cache that the environment names: `HF_HUB_CACHE`, else `HF_HOME/hub`, else

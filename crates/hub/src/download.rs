@@ -11,6 +11,7 @@ use ureq::config::RedirectAuthHeaders;
 use ureq::http::Response;
 use ureq::{Body, http};
 
+use crate::cache::ModelCache;
 use crate::info::{FileInfo, Info};
 use crate::verify::verify;
 use crate::{Error, RepoId, Result};
@@ -75,25 +76,27 @@ impl Client {
         }
     }
 
-    /// Brings a file to `blob`, unless it is there. `on_bytes` is told how much of it is there.
+    /// Brings a file to its blob, unless it is there. `on_bytes` is told how much of it is there.
     /// Other processes that want the same file wait.
     pub(crate) fn download(
         &self,
         id: &RepoId,
         commit: &str,
         file: &FileInfo,
-        blob: &Path,
+        cache: &ModelCache,
         on_bytes: &mut dyn FnMut(u64),
     ) -> Result<()> {
+        let (blob, lock_path) = (&cache.blob(file), &cache.lock(file));
         if is_whole(blob, file) {
             return Ok(());
         }
-        if let Some(folder) = blob.parent() {
-            fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        for path in [blob, lock_path] {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder).map_err(Error::io(folder))?;
+            }
         }
-        let lock_path = blob.with_extension("lock");
-        let lock = File::create(&lock_path).map_err(Error::io(&lock_path))?;
-        lock.lock().map_err(Error::io(&lock_path))?;
+        let lock = File::create(lock_path).map_err(Error::io(lock_path))?;
+        lock.lock().map_err(Error::io(lock_path))?;
         if is_whole(blob, file) {
             return Ok(());
         }
@@ -105,9 +108,7 @@ impl Client {
             fs::remove_file(&part).map_err(Error::io(&part))?;
             return Err(error);
         }
-        fs::rename(&part, blob).map_err(Error::io(blob))?;
-        let _ = fs::remove_file(&lock_path);
-        Ok(())
+        fs::rename(&part, blob).map_err(Error::io(blob))
     }
 
     /// Writes to `part` what is missing there, in as many requests as it takes.

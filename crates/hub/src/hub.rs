@@ -138,7 +138,7 @@ impl Hub {
                 let done = before + bytes.min(file.length);
                 progress(Progress { done, total });
             };
-            client.download(id, &info.commit, file, &cache.blob(file), &mut on_bytes)?;
+            client.download(id, &info.commit, file, &cache, &mut on_bytes)?;
             cache.link(&info.commit, file)?;
             before += file.length;
             progress(Progress {
