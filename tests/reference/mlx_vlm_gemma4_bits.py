@@ -4,9 +4,15 @@
 usage: mlx_vlm_gemma4_bits.py CHECKPOINT GOLDEN.json OUT.safetensors
 
 Tokens are fed one by one: in longer calls the engine takes only the last token through the layers
-that share keys and values, and products of other shapes round otherwise. GELU's tanh form is
-written as a sigmoid, as the engine writes it, and kernels are not compiled: compiled ones call
-the C library's functions where MLX's operations have their own.
+that share keys and values, and products of other shapes round otherwise. Besides, mlx-vlm is
+changed
+
+- where the engine chose another order of the same operations: GELU's tanh form is written as a
+  sigmoid (`gelu`), and a full window's rows are attended to in the order of their tokens
+  (`in_order`), where mlx-vlm leaves them as they lie in its ring;
+- in that wavelengths come from f64 (`exact_wavelengths`): mlx-vlm's differ by a rounding;
+- in that its kernels are not compiled: compiled ones call the C library's functions where MLX's
+  operations have their own.
 
 Pictures and sound are not compared: the engine takes the rotary tables of its towers from f64,
 pools by a mean where mlx-vlm multiplies with a matrix of weights, and computes the unified
@@ -36,11 +42,38 @@ def gelu(x):
     return mx.sigmoid((x.square() * B + A) * x) * x
 
 
+def in_order():
+    update = mlx_cache.RotatingKVCache.update_and_fetch
+
+    def call(self, keys, values):
+        kept = update(self, keys, values)
+        if self.offset <= self.max_size:
+            return kept
+        return tuple(self._temporal_order(rows) for rows in kept)
+
+    mlx_cache.RotatingKVCache.update_and_fetch = call
+
+
+def exact_wavelengths(model, theta):
+    """Proportional layers' wavelengths from f64, as the engine has them."""
+    for layer in model.language_model.model.layers:
+        rope = layer.self_attn.rope
+        if hasattr(rope, "_freqs"):
+            turning = np.arange(rope.rope_angles)
+            exact = np.full(rope.dims // 2, np.inf)
+            exact[turning] = theta ** (2.0 * turning / rope.dims)
+            rope._freqs = mx.array(exact.astype(np.float32))
+
+
 def main():
     folder, golden, out = sys.argv[1:]
     golden = json.loads(Path(golden).read_text())
     nn.gelu_approx = gelu
+    in_order()
     model = load_model(Path(folder))
+    config = json.loads((Path(folder) / "config.json").read_text())["text_config"]
+    full = config["rope_parameters"]["full_attention"]
+    exact_wavelengths(model, full["rope_theta"])
     caches = mlx_cache.make_prompt_cache(model.language_model)
     fed = golden["prompt_ids"] + golden["greedy_ids"][:-1]
     rows = []

@@ -14,10 +14,10 @@ use crate::Result;
 /// C++ compiler at run time.
 pub(crate) fn gelu_tanh(x: &Array) -> Result<Array> {
     // 1 + tanh(z) is 2 sigmoid(2 z).
-    let a = 2.0 * (2.0 / std::f32::consts::PI).sqrt();
+    let a = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
     let b = 0.044_715 * a;
-    let curve = x.square()?.multiply(scalar_like(b, x)?)?;
-    let inner = curve.add(scalar_like(a, x)?)?.multiply(x)?;
+    let curve = x.square()?.multiply(scalar_like(b as f32, x)?)?;
+    let inner = curve.add(scalar_like(a as f32, x)?)?.multiply(x)?;
     Ok(sigmoid(&inner)?.multiply(x)?)
 }
 

@@ -40,7 +40,8 @@ impl Rope {
         let wavelengths: Vec<f32> = (0..pairs)
             .map(|pair| {
                 if pair < turning {
-                    base.powf((2 * pair) as f32 / dimensions as f32) * factor
+                    let exponent = f64::from(2 * pair) / f64::from(dimensions);
+                    (f64::from(base).powf(exponent) * f64::from(factor)) as f32
                 } else {
                     f32::INFINITY
                 }
