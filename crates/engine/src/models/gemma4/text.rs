@@ -245,7 +245,10 @@ impl PerLayerEmbedding {
             .reshape(&shape)?;
         let context = self.projection.forward(h)?;
         let context = context
-            .multiply(scalar_like(f64::from(self.hidden).powf(-0.5) as f32, &context)?)?
+            .multiply(scalar_like(
+                f64::from(self.hidden).powf(-0.5) as f32,
+                &context,
+            )?)?
             .reshape(&shape)?;
         let sum = self.norm.forward(&context)?.add(&token)?;
         Ok(sum.multiply(scalar_like(std::f32::consts::FRAC_1_SQRT_2, &sum)?)?)
