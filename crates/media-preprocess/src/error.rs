@@ -235,7 +235,7 @@ pub enum Error {
         value: f32,
     },
 
-    /// The resampling library failed.
+    /// The resampling library failed, or samples are too large to be resampled.
     #[error("resampling: {message}")]
     Resampler {
         /// Its words.

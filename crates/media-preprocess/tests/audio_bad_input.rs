@@ -160,6 +160,10 @@ fn samples_that_are_no_numbers() {
         .prepare(&[3e38; 640])
         .unwrap_err();
     assert!(matches!(error, Error::NonFiniteFeature { .. }), "{error}");
+    // Finite, but not once it is resampled.
+    let loud: Vec<f32> = (0..400).map(|i| [2.9e38, -2.9e38][i / 7 % 2]).collect();
+    let error = decoded(&wav(3, 1, 44_100, 32, &floats(&loud))).unwrap_err();
+    assert!(matches!(error, Error::Resampler { .. }), "{error}");
     // Louder than full scale is kept, as the references keep it.
     let bytes = wav(3, 1, 16_000, 32, &floats(&[1.5, -3.0]));
     assert_eq!(decoded(&bytes).unwrap().samples, [1.5, -3.0]);

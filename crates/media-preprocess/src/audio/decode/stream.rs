@@ -286,6 +286,7 @@ impl<'a> AudioStream<'a> {
     fn accept(&mut self, rate: u32, channels: usize, block: &mut Vec<f32>) -> Result<()> {
         check_rate(rate)?;
         check_channels(channels)?;
+        let start = block.len();
         if self.resampling.is_none() || rate != self.info.sample_rate {
             if let Some(mut before) = self.resampling.take() {
                 before.finish(block)?;
@@ -312,7 +313,7 @@ impl<'a> AudioStream<'a> {
         if let Some(resampling) = &mut self.resampling {
             resampling.push(&self.mono, block)?;
         }
-        Ok(())
+        check_resampled(&block[start..])
     }
 
     /// The last block.
@@ -333,7 +334,9 @@ impl<'a> AudioStream<'a> {
             self.truncated = true;
         }
         if let Some(mut resampling) = self.resampling.take() {
+            let start = block.len();
             resampling.finish(block)?;
+            check_resampled(&block[start..])?;
         }
         Ok(true)
     }
@@ -354,6 +357,16 @@ impl<'a> AudioStream<'a> {
         self.total = None;
         Ok(())
     }
+}
+
+/// Refuses what overflowed in a resampler's sums.
+fn check_resampled(samples: &[f32]) -> Result<()> {
+    if samples.iter().all(|sample| sample.is_finite()) {
+        return Ok(());
+    }
+    Err(Error::Resampler {
+        message: "samples near the largest f32 overflow in the filter".to_owned(),
+    })
 }
 
 /// Copies a packet's samples out; its rate and channels.
