@@ -178,7 +178,7 @@ pub(super) fn check_finite(samples: &[f32]) -> Result<()> {
 }
 
 /// Looked for in pieces, since a search that may stop anywhere is no vector code.
-fn first_non_finite(values: &[f32]) -> Option<usize> {
+pub(super) fn first_non_finite(values: &[f32]) -> Option<usize> {
     const PIECE: usize = 1024;
     let broken = |piece: &[f32]| piece.iter().fold(false, |any, v| any | !v.is_finite());
     let piece = values.chunks(PIECE).position(broken)? * PIECE;

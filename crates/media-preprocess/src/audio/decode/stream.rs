@@ -19,6 +19,7 @@ use super::trim::Trim;
 use super::{DecodeOptions, Format, Progress, caf, mkv, mp4, ogg, wav};
 use crate::audio::limits::{check_channels, check_rate};
 use crate::audio::resample::Stream as Resampling;
+use crate::audio::usm::first_non_finite;
 use crate::error::{Error, Result};
 
 /// Packets in a row that may fail before the file is given up.
@@ -303,7 +304,7 @@ impl<'a> AudioStream<'a> {
         let range = self.trim.range(self.planes[0].len());
         average(&self.planes, range, &mut self.mono);
         self.trim.hold(&mut self.mono);
-        if let Some(at) = self.mono.iter().position(|sample| !sample.is_finite()) {
+        if let Some(at) = first_non_finite(&self.mono) {
             return Err(Error::NonFiniteSample {
                 frame: self.info.frames + at as u64,
                 value: self.mono[at],
@@ -361,7 +362,7 @@ impl<'a> AudioStream<'a> {
 
 /// Refuses what overflowed in a resampler's sums.
 fn check_resampled(samples: &[f32]) -> Result<()> {
-    if samples.iter().all(|sample| sample.is_finite()) {
+    if first_non_finite(samples).is_none() {
         return Ok(());
     }
     Err(Error::Resampler {
