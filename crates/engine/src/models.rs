@@ -1,6 +1,7 @@
 //! The families of models.
 
 pub(crate) mod gemma4;
+mod limits;
 pub(crate) mod qwen;
 
 use std::fmt::Debug;

@@ -4,16 +4,14 @@ use super::{
     AudioConfig, AudioPart, Bidirectional, Gemma4Config, LayerKind, RopeConfig, RopeType,
     TextConfig, UnifiedVisionConfig, VisionConfig, VisionPart,
 };
+pub(super) use crate::models::limits::unsupported;
+use crate::models::limits::{LARGEST_SIZE, MOST_HEADS, check_layers, check_range};
 use crate::{Error, Result};
 
 /// The only activation of the family's text and vision parts.
 const GELU_TANH: &str = "gelu_pytorch_tanh";
 
-/// No published model comes near these limits; with them every product of sizes that the
-/// models form stays inside an `i32`.
-const LARGEST_SIZE: i32 = 1 << 20;
-const MOST_LAYERS: usize = 1 << 10;
-const MOST_HEADS: i32 = 1 << 10;
+/// Limits of the same purpose as the shared ones.
 const LARGEST_HEAD: i32 = 1 << 14;
 const LARGEST_PATCH: i32 = 1 << 10;
 
@@ -320,31 +318,8 @@ impl VisionConfig {
     }
 }
 
-pub(super) fn unsupported(key: &'static str, fact: &str) -> Error {
-    Error::Config {
-        key,
-        fact: fact.to_owned(),
-    }
-}
-
 pub(super) fn check_size(key: &'static str, size: i32) -> Result<()> {
     check_range(key, size, LARGEST_SIZE)
-}
-
-fn check_range(key: &'static str, size: i32, largest: i32) -> Result<()> {
-    if !(1..=largest).contains(&size) {
-        let fact = format!("{size} is not in 1..={largest}");
-        return Err(Error::Config { key, fact });
-    }
-    Ok(())
-}
-
-fn check_layers(key: &'static str, layers: usize) -> Result<()> {
-    if !(1..=MOST_LAYERS).contains(&layers) {
-        let fact = format!("{layers} is not in 1..={MOST_LAYERS}");
-        return Err(Error::Config { key, fact });
-    }
-    Ok(())
 }
 
 fn check_heads(key: &'static str, heads: i32, key_value_heads: i32) -> Result<()> {

@@ -3,13 +3,11 @@
 use serde_json::Value;
 
 use super::{DeltaSizes, ExpertSizes, Family, LayerKind, QwenConfig, TextConfig, VisionConfig};
+pub(super) use crate::models::limits::unsupported;
+use crate::models::limits::{LARGEST_SIZE, MOST_HEADS, check_layers, check_range};
 use crate::{Error, Result};
 
-/// No published model comes near these limits; with them every product of sizes that the
-/// models form stays inside an `i32`.
-const LARGEST_SIZE: i32 = 1 << 20;
-const MOST_LAYERS: usize = 1 << 10;
-const MOST_HEADS: i32 = 1 << 10;
+/// Limits of the same purpose as the shared ones.
 const LARGEST_HEAD: i32 = 1 << 10;
 const LARGEST_PATCH: i32 = 1 << 8;
 const LARGEST_KERNEL: i32 = 1 << 6;
@@ -247,29 +245,6 @@ impl VisionConfig {
         }
         Ok(())
     }
-}
-
-pub(super) fn unsupported(key: &'static str, fact: &str) -> Error {
-    Error::Config {
-        key,
-        fact: fact.to_owned(),
-    }
-}
-
-fn check_range(key: &'static str, size: i32, largest: i32) -> Result<()> {
-    if !(1..=largest).contains(&size) {
-        let fact = format!("{size} is not in 1..={largest}");
-        return Err(Error::Config { key, fact });
-    }
-    Ok(())
-}
-
-fn check_layers(key: &'static str, layers: usize) -> Result<()> {
-    if !(1..=MOST_LAYERS).contains(&layers) {
-        let fact = format!("{layers} is not in 1..={MOST_LAYERS}");
-        return Err(Error::Config { key, fact });
-    }
-    Ok(())
 }
 
 /// `part` of them must divide `whole`.
