@@ -1,5 +1,6 @@
 //! Keys and values of the tokens so far.
 
+mod parts;
 mod quantization;
 mod rows;
 mod state;
@@ -7,6 +8,7 @@ mod state;
 use mlx_rs::Array;
 use mlx_sys_ext::Quantization;
 
+pub(crate) use self::parts::{Part, Prefix, Reach};
 pub use self::quantization::KvQuantization;
 pub(crate) use self::rows::{KeysValues, Stored};
 pub(crate) use self::state::{Snapshot, State, StateCache};

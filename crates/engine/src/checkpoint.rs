@@ -109,6 +109,24 @@ impl Checkpoint {
         self.config.get(key).is_some_and(|config| !config.is_null())
     }
 
+    /// The files of its weights, and the list of them if there is one, in a fixed order.
+    pub(crate) fn weight_files(&self) -> Result<Vec<PathBuf>> {
+        let files = weights::files(&self.folder)?.into_iter();
+        let index = self.folder.join("model.safetensors.index.json");
+        let index = index.is_file().then_some(index);
+        Ok(files.map(|(path, _)| path).chain(index).collect())
+    }
+
+    /// The files of its adapter, if it has one.
+    pub(crate) fn adapter_files(&self) -> Option<[PathBuf; 2]> {
+        self.adapter.as_ref().map(Adapter::files)
+    }
+
+    /// The configuration, as bytes that are the same for the same settings.
+    pub(crate) fn config_bytes(&self) -> Vec<u8> {
+        self.config.to_string().into_bytes()
+    }
+
     /// Bytes that the weights take in memory, in `dtype` or as stored.
     pub(crate) fn weight_bytes(&self, dtype: Option<mlx_rs::Dtype>) -> Result<usize> {
         weights::memory_bytes(&self.folder, dtype)

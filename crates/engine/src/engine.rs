@@ -17,9 +17,10 @@ use crate::model::{Limits, LoadOptions, Model, Progress, WorkingType};
 use crate::output::{self, Output};
 use crate::prompt::{PreparedPrompt, Preparer};
 use crate::request::{Input, Request};
+use crate::reuse::{CacheOptions, CacheStats, Contents, Reuse};
 use crate::runtime::{self, ModelId, Models};
 use crate::sampling::Sampling;
-use crate::work::Work;
+use crate::work::{Signals, Work};
 use crate::{Error, Result};
 
 /// A model, loaded and ready. Cheap to clone; any thread may use it. The model is unloaded
@@ -49,6 +50,7 @@ pub(crate) struct Loaded {
     /// What the checkpoint asks for.
     sampling: Sampling,
     limits: Limits,
+    reuse: Arc<Reuse>,
     unloaded: AtomicBool,
     load_time: Duration,
 }
@@ -61,15 +63,28 @@ impl Loaded {
             return Ok(());
         }
         let id = self.id;
-        let unload = move |models: &mut Models| {
+        let reuse = Arc::clone(&self.reuse);
+        let write = move |models: &mut Models| {
             models.loaded.remove(&id);
+            reuse.write();
+            Ok(())
+        };
+        let reuse = Arc::clone(&self.reuse);
+        let close = move |models: &mut Models| {
+            models.reuse.remove(&id);
+            reuse.close();
             Ok(mlx_rs::memory::clear_cache()?)
         };
         if runtime::is_current() {
-            runtime::submit_urgent(move |models| drop(unload(models)))
-        } else {
-            runtime::call_urgent(unload)
+            return runtime::submit_urgent(move |models| {
+                let _ = write(models);
+                let _ = close(models);
+            });
         }
+        runtime::call_urgent(write)?;
+        // What was lent to the writer comes back before the memory is given back.
+        self.reuse.flush();
+        runtime::call_urgent(close)
     }
 }
 
@@ -90,6 +105,7 @@ impl Engine {
             options: LoadOptions::default(),
             adapter: None,
             memory_limit: None,
+            cache: CacheOptions::default(),
             progress: None,
             hub: None,
             download: None,
@@ -120,6 +136,12 @@ impl Engine {
         }
         let is_parsed = !request.is_plain && !matches!(request.input, Input::Ids(_));
         let prepared = self.prepare(request.input, &request.template)?;
+        let lookup = self.loaded.reuse.look_up(
+            &prepared.prompt,
+            &prepared.media,
+            request.salt.as_deref(),
+            request.cache,
+        )?;
         let mut stop_ids = request.stop_ids;
         if !request.ignores_ends {
             stop_ids.extend(&self.loaded.stop_ids);
@@ -139,6 +161,7 @@ impl Engine {
                 request.template.tools.as_deref(),
             ),
             prepared,
+            lookup,
             max_tokens: request.max_tokens,
             sampling: request
                 .sampling
@@ -146,9 +169,11 @@ impl Engine {
             top_logprobs: request.top_logprobs,
             stop_ids,
             asked,
-            deadline: request.deadline.and_then(|time| asked.checked_add(time)),
-            cancel: request.cancel,
-            dropped: generation.dropped(),
+            signals: Signals {
+                deadline: request.deadline.and_then(|time| asked.checked_add(time)),
+                cancel: request.cancel,
+                dropped: generation.dropped(),
+            },
             events,
         };
         runtime::submit(move |models| work.run(models))?;
@@ -177,6 +202,45 @@ impl Engine {
     #[must_use]
     pub fn max_positions(&self) -> usize {
         self.loaded.limits.positions
+    }
+
+    /// What is kept, and what was reused so far.
+    #[must_use]
+    pub fn cache_stats(&self) -> CacheStats {
+        self.loaded.reuse.stats()
+    }
+
+    /// Writes to disk what is still to be written, and waits until it is there. Without a
+    /// folder it does nothing.
+    ///
+    /// # Errors
+    /// [`Error::RuntimeGone`]; [`Error::OnRuntimeThread`] in a callback of the runtime thread.
+    pub fn flush_cache(&self) -> Result<()> {
+        let reuse = Arc::clone(&self.loaded.reuse);
+        runtime::call_urgent(move |_| {
+            reuse.write();
+            Ok(())
+        })?;
+        self.loaded.reuse.flush();
+        // What was lent to the writer comes back.
+        let reuse = Arc::clone(&self.loaded.reuse);
+        runtime::call_urgent(move |_| {
+            reuse.flush_here();
+            Ok(())
+        })
+    }
+
+    /// Drops what is kept in memory. What is on disk stays.
+    ///
+    /// # Errors
+    /// Those of [`flush_cache`](Self::flush_cache), which it does first.
+    pub fn clear_memory_cache(&self) -> Result<()> {
+        self.flush_cache()?;
+        let reuse = Arc::clone(&self.loaded.reuse);
+        runtime::call_urgent(move |_| {
+            reuse.clear_ram();
+            Ok(mlx_rs::memory::clear_cache()?)
+        })
     }
 
     /// Gives the model's memory back, whoever still has a handle: requests that wait, and
@@ -218,6 +282,7 @@ pub struct EngineBuilder {
     options: LoadOptions,
     adapter: Option<PathBuf>,
     memory_limit: Option<usize>,
+    cache: CacheOptions,
     progress: Option<OnProgress>,
     hub: Option<Hub>,
     download: Option<OnProgress>,
@@ -231,6 +296,7 @@ impl fmt::Debug for EngineBuilder {
             .field("options", &self.options)
             .field("adapter", &self.adapter)
             .field("memory_limit", &self.memory_limit)
+            .field("cache", &self.cache)
             .finish_non_exhaustive()
     }
 }
@@ -266,6 +332,12 @@ impl EngineBuilder {
     /// What can't fit is refused before it starts.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = Some(bytes);
+        self
+    }
+
+    /// What is kept of prompts and media, and where; by default some of it in memory.
+    pub fn cache(mut self, cache: CacheOptions) -> Self {
+        self.cache = cache;
         self
     }
 
@@ -306,19 +378,34 @@ impl EngineBuilder {
         let stop_ids = checkpoint.stop_ids().clone();
         let sampling = Sampling::from_folder(checkpoint.folder())?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let (options, memory_limit) = (self.options, self.memory_limit);
+        let (options, memory_limit, cache) = (self.options, self.memory_limit, self.cache);
+        cache.check()?;
+        let contents = match &cache.disk {
+            Some(disk) => Contents::of(&checkpoint, &disk.folder)?,
+            None => Contents::unique(id),
+        };
+        let turn_ids = preparer.turn_ids();
         let mut progress = self.progress.unwrap_or_else(|| Box::new(|_| {}));
-        let limits = runtime::call(move |models| {
+        let (limits, reuse) = runtime::call(move |models| {
             if let Some(bytes) = memory_limit {
                 models.memory.set_limit(bytes)?;
             }
-            models
-                .memory
-                .make_room(checkpoint.weight_bytes(options.working_type.dtype())?)?;
+            models.make_room(checkpoint.weight_bytes(options.working_type.dtype())?)?;
+            let fingerprints = contents.fingerprints(&options)?;
             let model = Model::load_with(&models.thread, &checkpoint, options, &mut progress)?;
             let limits = model.limits();
+            let needs_checkpoint = model.needs_checkpoint();
+            let reuse = Reuse::open(
+                cache,
+                fingerprints,
+                turn_ids,
+                needs_checkpoint,
+                checkpoint.model_type(),
+                true,
+            )?;
             models.loaded.insert(id, Rc::new(model));
-            Ok(limits)
+            models.reuse.insert(id, Arc::clone(&reuse));
+            Ok((limits, reuse))
         })?;
         let load_time = started.elapsed();
         tracing::info!(model = %self.model.display(), ?load_time, "loaded");
@@ -329,6 +416,7 @@ impl EngineBuilder {
                 stop_ids,
                 sampling,
                 limits,
+                reuse,
                 unloaded: AtomicBool::new(false),
                 load_time,
             }),

@@ -181,6 +181,29 @@ pub enum Error {
         /// Tokens fed so far.
         tokens: usize,
     },
+    /// What was kept of a prompt does not fit the model. Requests do not fail by it: they
+    /// compute what it would have spared.
+    #[error("a kept part of a prompt does not fit: {fact}")]
+    CachedPart {
+        /// What does not fit.
+        fact: String,
+    },
+    /// The folder of a cache.
+    #[error("cache: {0}")]
+    Store(#[from] prefill_kv_store::Error),
+    /// A prompt that does not go on where a sequence ends.
+    #[error(
+        "a prompt of {prompt} tokens does not go on after the {tokens} of the sequence: they \
+         share {shared}"
+    )]
+    NotContinued {
+        /// Tokens of the sequence.
+        tokens: usize,
+        /// How many the prompt begins with.
+        shared: usize,
+        /// Tokens of the prompt.
+        prompt: usize,
+    },
     /// Whoever asked for the work no longer wants it.
     #[error("cancelled")]
     Cancelled,

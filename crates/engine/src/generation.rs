@@ -13,6 +13,7 @@ use prefill_multimodal_prompt::ToolCall;
 use crate::cancel::CancelToken;
 use crate::engine::Loaded;
 use crate::model::Progress;
+use crate::reuse::Reused;
 use crate::runtime;
 use crate::sequence::TokenLogProbs;
 use crate::{Error, Result};
@@ -90,6 +91,8 @@ pub struct Statistics {
     pub decode_time: Duration,
     /// Of the decoding, outside MLX: text, stop strings, events.
     pub host_time: Duration,
+    /// What was found of earlier computations, and why not more.
+    pub reused: Reused,
     /// Bytes that MLX had in use at the end.
     pub active_memory: usize,
     /// Bytes of freed buffers that MLX kept for later.
@@ -99,10 +102,16 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Tokens of the prompt a second of prefill; 0 if none was measured.
+    /// Tokens of the prompt that were computed a second of prefill; 0 if none was measured.
     #[must_use]
     pub fn prefill_rate(&self) -> f64 {
-        rate(self.prompt_tokens, self.prefill_time)
+        rate(self.computed_tokens(), self.prefill_time)
+    }
+
+    /// Tokens of the prompt that were fed, and not found.
+    #[must_use]
+    pub fn computed_tokens(&self) -> usize {
+        self.prompt_tokens - self.reused.tokens().min(self.prompt_tokens)
     }
 
     /// Tokens a second after the first; 0 if there is only one.

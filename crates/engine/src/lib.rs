@@ -56,6 +56,7 @@ mod output;
 mod prompt;
 mod quantize;
 mod request;
+mod reuse;
 mod runtime;
 mod sampling;
 mod sequence;
@@ -77,6 +78,9 @@ pub use prompt::{
 };
 pub use quantize::{Quantised, QuantizationMode, QuantizeOptions, quantize_checkpoint};
 pub use request::Request;
+pub use reuse::{
+    CacheOptions, CachePolicy, CacheStats, DiskOptions, Gate, Kept, PrefixCache, Reused, Shortfall,
+};
 pub use sampling::Sampling;
 pub use sequence::{Decoder, Sequence, Snapshot, Token, TokenLogProbs};
 pub use thread::MlxThread;

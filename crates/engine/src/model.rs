@@ -14,6 +14,7 @@ use crate::models::gemma4::Gemma4;
 use crate::models::qwen::Qwen;
 use crate::models::{Chunk, LanguageModel, Placed, Positions};
 use crate::prompt::{self, PreparedMedium, PreparedPrompt, Prompt};
+use crate::reuse::media_beyond;
 use crate::sequence::{Sequence, Snapshot};
 use crate::thread::MlxThread;
 use crate::{Error, Result};
@@ -153,8 +154,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Model {
     family: Box<dyn LanguageModel>,
-    prefill_chunk: NonZeroUsize,
-    kv: Option<KvQuantization>,
+    options: LoadOptions,
     _thread: MlxThread,
 }
 
@@ -211,8 +211,7 @@ impl Model {
         }
         Ok(Self {
             family,
-            prefill_chunk: options.prefill_chunk,
-            kv: options.kv,
+            options,
             _thread: thread.clone(),
         })
     }
@@ -221,7 +220,7 @@ impl Model {
     /// [`LoadOptions::prefill_chunk`].
     #[must_use]
     pub fn with_prefill_chunk(mut self, tokens: NonZeroUsize) -> Self {
-        self.prefill_chunk = LoadOptions::default().prefill_chunk(tokens).prefill_chunk;
+        self.options = self.options.prefill_chunk(tokens);
         self
     }
 
@@ -280,6 +279,77 @@ impl Model {
         positions: &[usize],
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<(Sequence<'_>, Vec<Snapshot>)> {
+        let mut observer = SnapshotsOnly {
+            model: self,
+            media: &prepared.media,
+            positions,
+            snapshots: Vec::new(),
+        };
+        let run = Run {
+            prepared,
+            cache: self.family.new_cache(),
+            start: 0,
+            stops: positions,
+        };
+        let sequence = self.run(run, &mut observer, progress)?;
+        Ok((sequence, observer.snapshots))
+    }
+
+    /// Feeds the rest of a longer prompt to a sequence whose tokens it begins with, in the
+    /// calls that a prefill of the whole prompt would make from there on; calls end at the
+    /// `stops` too. That the media among the sequence's tokens are the same is the caller's to
+    /// see to.
+    ///
+    /// # Errors
+    /// [`Error::NotContinued`] if the prompt does not begin with the sequence's tokens, ends
+    /// with them, or can't be cut there; those of [`prefill`](Self::prefill).
+    pub fn extend<'m>(
+        &'m self,
+        sequence: Sequence<'m>,
+        prepared: &PreparedPrompt,
+        stops: &[usize],
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Sequence<'m>> {
+        let (cache, ids) = sequence.into_parts();
+        let prompt = &prepared.prompt;
+        let start = ids.len();
+        let shared = prompt.ids.iter().zip(&ids).take_while(|(a, b)| a == b);
+        let shared = shared.count();
+        if shared < start || start >= prompt.len() || !prompt.can_cut_at(start) {
+            return Err(Error::NotContinued {
+                tokens: start,
+                shared,
+                prompt: prompt.len(),
+            });
+        }
+        let mut observer = SnapshotsOnly {
+            model: self,
+            media: &prepared.media,
+            positions: &[],
+            snapshots: Vec::new(),
+        };
+        let run = Run {
+            prepared,
+            cache,
+            start,
+            stops,
+        };
+        self.run(run, &mut observer, progress)
+    }
+
+    /// Feeds a prompt from where the cache stands.
+    pub(crate) fn run(
+        &self,
+        run: Run<'_>,
+        observer: &mut dyn Observer,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Sequence<'_>> {
+        let Run {
+            prepared,
+            mut cache,
+            mut start,
+            stops,
+        } = run;
         let ids = &prepared.prompt.ids;
         self.limits().check(ids)?;
         let total = ids.len() as u64;
@@ -290,25 +360,32 @@ impl Model {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(Error::Cancelled),
         };
-        report(0)?;
+        report(start)?;
         let started = Instant::now();
-        let mut features = Vec::with_capacity(prepared.media.len());
-        for medium in &prepared.media {
-            let rows = self.family.encode(medium)?;
+        let mut features = vec![None; prepared.media.len()];
+        for medium in media_beyond(&prepared.prompt, start) {
+            let Some(slot) = features.get_mut(medium) else {
+                continue;
+            };
+            let rows = observer.features(medium)?;
             // The next is put together while the device works on this one.
             async_eval([&rows])?;
-            features.push(rows);
-            report(0)?;
+            *slot = Some(rows);
+            report(start)?;
         }
-        eval(&features)?;
-        check_features(prepared, &features)?;
+        eval(features.iter().flatten())?;
+        check_features(prepared, &features, start)?;
+        observer.encoded();
         let encode_time = started.elapsed();
 
-        let mut cache = self.family.new_cache();
+        if start > 0 {
+            cache.set_rope_delta(rope_delta_after(&prepared.prompt, start));
+        }
         let mut logits = None;
-        let mut snapshots = Vec::new();
-        let mut start = 0;
-        for end in chunk_ends(&prepared.prompt, self.prefill_chunk, positions) {
+        for end in chunk_ends(&prepared.prompt, self.options.prefill_chunk, stops) {
+            if end <= start {
+                continue;
+            }
             let chunk_ids: Vec<i32> = ids[start..end].iter().map(|&id| id as i32).collect();
             let chunk = Chunk {
                 ids: &Array::from_slice(&chunk_ids, &[1, chunk_ids.len() as i32]),
@@ -316,23 +393,52 @@ impl Model {
                 groups: &groups(&prepared.prompt, start, end),
                 positions: &positions_of(&prepared.prompt, start, end),
             };
-            let is_kept = positions.contains(&end);
-            let wants_logits = is_kept || end == ids.len();
+            let wants_logits = end == ids.len() || observer.wants_logits(end);
             logits = self.family.forward(&chunk, &mut cache, wants_logits)?;
+            // Rows are kept as they were computed, before they are quantised.
+            let mut computed = observer.take(&cache)?;
             self.quantize_when_due(&mut cache)?;
-            eval(cache.arrays().chain(&logits))?;
+            computed.extend(cache.arrays().chain(&logits).cloned());
+            eval(&computed)?;
+            drop(computed);
             // Chunks are larger than decoding steps: what they used is not used again.
             mlx_rs::memory::clear_cache()?;
             cache.set_rope_delta(rope_delta_after(&prepared.prompt, end));
-            if let Some(logits) = logits.as_ref().filter(|_| is_kept) {
-                snapshots.push(Snapshot::new(&cache, logits));
-            }
+            observer.evaluated(&cache, logits.as_ref());
             report(end)?;
             start = end;
         }
         let logits = logits.ok_or(Error::EmptyPrompt)?;
-        let sequence = Sequence::new(self, cache, ids.clone(), logits, encode_time);
-        Ok((sequence, snapshots))
+        Ok(Sequence::new(self, cache, ids.clone(), logits, encode_time))
+    }
+
+    pub(crate) fn new_cache(&self) -> Cache {
+        self.family.new_cache()
+    }
+
+    pub(crate) fn encode(&self, medium: &PreparedMedium) -> Result<Array> {
+        self.family.encode(medium)
+    }
+
+    /// Whether layers have states, which are those of the last token and no other.
+    pub(crate) fn has_states(&self) -> bool {
+        self.family.new_cache().has_states()
+    }
+
+    /// How it was loaded.
+    pub(crate) fn options(&self) -> &LoadOptions {
+        &self.options
+    }
+
+    /// Whether a prefix can only be resumed where more than rows was kept of it.
+    pub(crate) fn needs_checkpoint(&self) -> bool {
+        let cache = self.family.new_cache();
+        cache.has_states() || cache.has_windows()
+    }
+
+    /// How keys and values are quantised, if they are.
+    pub(crate) fn kv(&self) -> Option<&KvQuantization> {
+        self.options.kv.as_ref()
     }
 
     /// Feeds one token, `[1, 1]`, and gives the logits after it, `[vocabulary]` in f32.
@@ -349,7 +455,7 @@ impl Model {
     }
 
     fn quantize_when_due(&self, cache: &mut Cache) -> Result<()> {
-        match &self.kv {
+        match &self.options.kv {
             Some(kv) => cache.quantize_when_due(kv),
             None => Ok(()),
         }
@@ -364,13 +470,69 @@ impl Model {
 
     /// Bytes that a sequence of `tokens` takes beside the weights.
     pub(crate) fn request_bytes(&self, tokens: usize) -> usize {
-        let chunk = self.prefill_chunk.get().min(tokens);
+        let chunk = self.options.prefill_chunk.get().min(tokens);
         let rows = self.family.cache_bytes(tokens);
-        let rows = match &self.kv {
+        let rows = match &self.options.kv {
             Some(kv) => (rows as f64 * kv.share(8 * self.family.value_bytes())) as usize,
             None => rows,
         };
         rows + self.family.working_bytes(chunk, tokens)
+    }
+}
+
+/// A prompt to feed from where a cache stands.
+pub(crate) struct Run<'r> {
+    pub prepared: &'r PreparedPrompt,
+    pub cache: Cache,
+    /// Tokens that the cache holds.
+    pub start: usize,
+    /// Where forward calls end beside the usual places.
+    pub stops: &'r [usize],
+}
+
+/// Who watches a prompt being fed, and supplies the features of its media.
+pub(crate) trait Observer {
+    /// A medium's features; they need not be evaluated.
+    fn features(&mut self, medium: usize) -> Result<Array>;
+
+    /// All that were asked for are evaluated.
+    fn encoded(&mut self) {}
+
+    /// Whether the logits after so many tokens are wanted.
+    fn wants_logits(&self, _end: usize) -> bool {
+        false
+    }
+
+    /// After a forward call: what is to be evaluated with it.
+    fn take(&mut self, _cache: &Cache) -> Result<Vec<Array>> {
+        Ok(Vec::new())
+    }
+
+    /// It is evaluated.
+    fn evaluated(&mut self, _cache: &Cache, _logits: Option<&Array>) {}
+}
+
+/// Encodes everything, and takes snapshots.
+struct SnapshotsOnly<'m> {
+    model: &'m Model,
+    media: &'m [PreparedMedium],
+    positions: &'m [usize],
+    snapshots: Vec<Snapshot>,
+}
+
+impl Observer for SnapshotsOnly<'_> {
+    fn features(&mut self, medium: usize) -> Result<Array> {
+        self.model.encode(&self.media[medium])
+    }
+
+    fn wants_logits(&self, end: usize) -> bool {
+        self.positions.contains(&end)
+    }
+
+    fn evaluated(&mut self, cache: &Cache, logits: Option<&Array>) {
+        if let Some(logits) = logits.filter(|_| self.positions.contains(&cache.offset())) {
+            self.snapshots.push(Snapshot::new(cache, logits));
+        }
     }
 }
 
@@ -421,15 +583,16 @@ fn rope_delta_after(prompt: &Prompt, end: usize) -> i32 {
 /// The rows of features that lie in `start..end` of the prompt.
 fn placed(
     prepared: &PreparedPrompt,
-    features: &[Array],
+    features: &[Option<Array>],
     start: usize,
     end: usize,
 ) -> Result<Vec<Placed>> {
     let mut placed = Vec::new();
     for span in &prepared.prompt.spans {
         let (from, to) = (span.start.max(start), span.end().min(end));
-        if from < to {
-            let rows = &features[span.medium];
+        if from < to
+            && let Some(rows) = &features[span.medium]
+        {
             let first = span.offset + from - span.start;
             let last = first + to - from;
             placed.push(Placed {
@@ -441,26 +604,37 @@ fn placed(
     Ok(placed)
 }
 
-/// Whether every medium has as many rows of features as it has places in the prompt: MLX
-/// checks no index.
-fn check_features(prepared: &PreparedPrompt, features: &[Array]) -> Result<()> {
-    let mut next = vec![0; features.len()];
+/// Whether every medium beyond `start` has as many rows of features as it has places in the
+/// prompt: MLX checks no index.
+fn check_features(
+    prepared: &PreparedPrompt,
+    features: &[Option<Array>],
+    start: usize,
+) -> Result<()> {
+    let found = |medium: usize| {
+        let rows = features.get(medium).and_then(Option::as_ref);
+        rows.map_or(0, |rows| rows.dim(0) as usize)
+    };
+    let mut places = vec![0; features.len()];
     for span in &prepared.prompt.spans {
-        let found = features
-            .get(span.medium)
-            .map_or(0, |rows| rows.dim(0) as usize);
-        let expected = span.offset + span.length;
-        if expected > found {
+        let (expected, found) = (span.offset + span.length, found(span.medium));
+        if span.end() > start && expected > found {
             return Err(Error::FeatureRows {
                 kind: span.kind,
                 expected,
                 found,
             });
         }
-        next[span.medium] += span.length;
+        if let Some(places) = places.get_mut(span.medium) {
+            *places += span.length;
+        }
     }
-    for ((medium, rows), expected) in prepared.media.iter().zip(features).zip(next) {
-        let found = rows.dim(0) as usize;
+    for (index, (medium, expected)) in prepared.media.iter().zip(places).enumerate() {
+        // Those that lie in the prefix were checked when it was computed.
+        let found = match &features[index] {
+            Some(rows) => rows.dim(0) as usize,
+            None => medium.soft_tokens(),
+        };
         if expected != found {
             return Err(Error::FeatureRows {
                 kind: medium.kind(),

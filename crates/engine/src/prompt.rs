@@ -184,6 +184,13 @@ impl Preparer {
             .filter_map(|token| self.tokens.id(token))
     }
 
+    /// The tokens that begin a turn, in the templates of the families served.
+    pub(crate) fn turn_ids(&self) -> Vec<u32> {
+        let marks = ["<|turn>", "<|im_start|>", "<start_of_turn>"];
+        let ids = marks.iter().filter_map(|mark| self.tokens.id(mark));
+        ids.collect()
+    }
+
     /// The tokenizer.
     #[must_use]
     pub fn tokens(&self) -> &Tokens {

@@ -7,6 +7,7 @@ use prefill_multimodal_prompt::{Conversation, TemplateOptions};
 
 use crate::cancel::CancelToken;
 use crate::prompt::PreparedPrompt;
+use crate::reuse::CachePolicy;
 use crate::sampling::Sampling;
 use crate::{Error, Result};
 
@@ -36,6 +37,8 @@ pub struct Request {
     pub(crate) top_logprobs: Option<usize>,
     pub(crate) thinking_budget: Option<usize>,
     pub(crate) is_plain: bool,
+    pub(crate) cache: CachePolicy,
+    pub(crate) salt: Option<Vec<u8>>,
 }
 
 /// What a prompt is made from.
@@ -90,6 +93,8 @@ impl Request {
             top_logprobs: None,
             thinking_budget: None,
             is_plain: false,
+            cache: CachePolicy::default(),
+            salt: None,
         }
     }
 
@@ -171,6 +176,22 @@ impl Request {
     #[must_use]
     pub fn plain(mut self) -> Self {
         self.is_plain = true;
+        self
+    }
+
+    /// What it does with what the engine keeps.
+    #[must_use]
+    pub fn cache(mut self, policy: CachePolicy) -> Self {
+        self.cache = policy;
+        self
+    }
+
+    /// A name for who asks. Requests with different names (or one without) never find what
+    /// was kept for the other, not even features of media: neither content nor time tells
+    /// one tenant of a program what another asked.
+    #[must_use]
+    pub fn tenant(mut self, salt: impl Into<Vec<u8>>) -> Self {
+        self.salt = Some(salt.into());
         self
     }
 

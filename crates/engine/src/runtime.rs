@@ -5,13 +5,14 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use crate::memory::Memory;
 use crate::model::Model;
+use crate::reuse::Reuse;
 use crate::thread::MlxThread;
 use crate::{Error, Result};
 
@@ -25,11 +26,40 @@ pub(crate) type ModelId = u64;
 pub(crate) struct Models {
     pub thread: MlxThread,
     pub loaded: HashMap<ModelId, Rc<Model>>,
+    /// What is kept for loaded models, to be given up first when memory is short.
+    pub reuse: HashMap<ModelId, Arc<Reuse>>,
     pub memory: Memory,
     urgent: Receiver<Job>,
 }
 
 impl Models {
+    /// Sees to it that `needed` more bytes fit into the budget, and gives up what is kept if
+    /// they do not.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if they do not fit even so.
+    pub(crate) fn make_room(&self, needed: usize) -> Result<()> {
+        let lacking = match self.memory.make_room(needed) {
+            Err(Error::Memory {
+                needed,
+                in_use,
+                limit,
+            }) => in_use.saturating_add(needed) - limit,
+            other => return other,
+        };
+        let mut lacking = lacking as u64;
+        for reuse in self.reuse.values() {
+            let before = reuse.ram_bytes();
+            reuse.shrink_to(before.saturating_sub(lacking));
+            lacking -= (before - reuse.ram_bytes()).min(lacking);
+        }
+        // What waits to be written is in memory until it is.
+        for reuse in self.reuse.values() {
+            reuse.flush_here();
+        }
+        self.memory.make_room(needed)
+    }
+
     /// Does what can't wait until the work at hand is done.
     pub(crate) fn run_urgent(&mut self) {
         while let Ok(job) = self.urgent.try_recv() {
@@ -147,6 +177,7 @@ fn start() -> Result<Lanes> {
                     let mut models = Models {
                         thread,
                         loaded: HashMap::new(),
+                        reuse: HashMap::new(),
                         memory: Memory::default(),
                         urgent: urgent_queue,
                     };

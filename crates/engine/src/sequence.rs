@@ -42,6 +42,24 @@ impl<'m> Sequence<'m> {
         }
     }
 
+    /// What was fed, and what the model keeps of it.
+    pub(crate) fn into_parts(self) -> (Cache, Vec<u32>) {
+        (self.cache, self.ids)
+    }
+
+    pub(crate) fn model(&self) -> &'m Model {
+        self.model
+    }
+
+    pub(crate) fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// The tokens fed so far.
+    pub(crate) fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
     /// Tokens fed so far.
     #[must_use]
     pub fn position(&self) -> usize {

@@ -14,6 +14,7 @@ use crate::generation::{Event, FinishReason, Finished, Statistics};
 use crate::model::Model;
 use crate::output::Output;
 use crate::prompt::PreparedPrompt;
+use crate::reuse::{self, Lookup};
 use crate::runtime::{self, ModelId, Models};
 use crate::sampling::Sampling;
 use crate::sequence::Sequence;
@@ -26,17 +27,38 @@ const CLEAR_CACHE_EVERY: usize = 256;
 pub(crate) struct Work {
     pub model: ModelId,
     pub prepared: PreparedPrompt,
+    pub lookup: Lookup,
     pub max_tokens: usize,
     pub sampling: Sampling,
     pub top_logprobs: Option<usize>,
     pub stop_ids: BTreeSet<u32>,
     pub output: Output,
     pub asked: Instant,
+    pub signals: Signals,
+    pub events: Sender<Result<Event>>,
+}
+
+/// What may end work before it is done.
+#[derive(Debug)]
+pub(crate) struct Signals {
     pub deadline: Option<Instant>,
     pub cancel: CancelToken,
     /// Nobody listens any more.
     pub dropped: Arc<AtomicBool>,
-    pub events: Sender<Result<Event>>,
+}
+
+impl Signals {
+    /// Why the work is to end now, if it is.
+    fn interruption(&self) -> Option<FinishReason> {
+        let is_over = |deadline| Instant::now() >= deadline;
+        if self.dropped.load(Ordering::Relaxed) || self.cancel.is_cancelled() {
+            Some(FinishReason::Cancelled)
+        } else if self.deadline.is_some_and(is_over) {
+            Some(FinishReason::Deadline)
+        } else {
+            None
+        }
+    }
 }
 
 impl Work {
@@ -60,18 +82,6 @@ impl Work {
         }
     }
 
-    /// Why the work is to end before it is done.
-    fn interruption(&self) -> Option<FinishReason> {
-        let is_over = |deadline| Instant::now() >= deadline;
-        if self.dropped.load(Ordering::Relaxed) || self.cancel.is_cancelled() {
-            Some(FinishReason::Cancelled)
-        } else if self.deadline.is_some_and(is_over) {
-            Some(FinishReason::Deadline)
-        } else {
-            None
-        }
-    }
-
     fn generate(&mut self, models: &mut Models) -> Result<Finished> {
         let model = models.loaded.get(&self.model).cloned();
         let model = model.ok_or(Error::Unloaded)?;
@@ -85,10 +95,13 @@ impl Work {
         let room = model.limits().positions - prompt_tokens + 1;
         let limit = self.max_tokens.min(room);
         let needed = model.request_bytes(prompt_tokens + limit);
-        models.memory.make_room(needed)?;
+        models.make_room(needed)?;
         let end = match self.prefill(&model, &mut statistics)? {
             Prefilled::Done(mut sequence) => {
-                self.decode(&mut sequence, limit, models, &mut statistics)?
+                let end = self.decode(&mut sequence, limit, models, &mut statistics)?;
+                reuse::keep_answer(&sequence, &mut self.lookup);
+                statistics.reused = self.lookup.reused();
+                end
             }
             Prefilled::Interrupted(reason) => reason.into(),
         };
@@ -102,18 +115,25 @@ impl Work {
         })
     }
 
-    fn prefill<'m>(&self, model: &'m Model, statistics: &mut Statistics) -> Result<Prefilled<'m>> {
+    fn prefill<'m>(
+        &mut self,
+        model: &'m Model,
+        statistics: &mut Statistics,
+    ) -> Result<Prefilled<'m>> {
         let started = Instant::now();
         let mut interruption = None;
-        let prefilled = model.prefill(&self.prepared, &mut |progress| {
-            self.send(Ok(Event::Prefill(progress)));
-            interruption = self.interruption();
+        let (events, signals) = (&self.events, &self.signals);
+        let prefilled = reuse::prefill(model, &self.prepared, &mut self.lookup, &mut |progress| {
+            // A receiver that is gone has set `dropped`, which is seen here.
+            let _ = events.force_send(Ok(Event::Prefill(progress)));
+            interruption = signals.interruption();
             match interruption {
                 Some(_) => ControlFlow::Break(()),
                 None => ControlFlow::Continue(()),
             }
         });
         statistics.prefill_time = started.elapsed();
+        statistics.reused = self.lookup.reused();
         match (prefilled, interruption) {
             (Err(Error::Cancelled), Some(reason)) => Ok(Prefilled::Interrupted(reason)),
             (prefilled, _) => {
@@ -136,7 +156,7 @@ impl Work {
         let mut first_token = None;
         let mut end = End::from(FinishReason::Length);
         while statistics.generated_tokens < limit {
-            if let Some(reason) = self.interruption() {
+            if let Some(reason) = self.signals.interruption() {
                 end = reason.into();
                 break;
             }

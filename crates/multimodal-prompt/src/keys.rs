@@ -44,6 +44,13 @@ impl Key {
     }
 }
 
+impl From<[u8; 32]> for Key {
+    /// A key whose bytes were kept.
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 impl From<Key> for [u8; 32] {
     fn from(key: Key) -> Self {
         key.0

@@ -82,7 +82,7 @@ impl Stored {
         Ok(())
     }
 
-    fn map(&self, mut change: impl FnMut(&Array) -> Result<Array>) -> Result<Self> {
+    pub(super) fn map(&self, mut change: impl FnMut(&Array) -> Result<Array>) -> Result<Self> {
         Ok(match self {
             Self::Plain(rows) => Self::Plain(change(rows)?),
             Self::Quantized(quantized) => Self::Quantized(Quantized {

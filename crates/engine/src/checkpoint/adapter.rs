@@ -112,6 +112,12 @@ impl Adapter {
         })
     }
 
+    /// Its weights and its settings.
+    pub(super) fn files(&self) -> [PathBuf; 2] {
+        let config = self.weights.with_file_name("adapter_config.json");
+        [self.weights.clone(), config]
+    }
+
     /// Its tensors, by the canonical path of the module; `canonical` is that of weights.
     pub(super) fn tensors(
         &self,

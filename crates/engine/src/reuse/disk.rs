@@ -1,0 +1,437 @@
+//! What is kept on disk: read before a request takes its turn, written behind it.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crossbeam_channel::Receiver;
+use mlx_rs::{Array, Dtype};
+use mlx_sys_ext::{HostView, array_from_owner};
+use parking_lot::Mutex;
+use prefill_kv_store::{
+    Ack, DType, Error as StoreError, Job, Layout, Miss, Namespace, Options, OwnedTensor,
+    OwnedWrite, Placement, Store, Submitted, WhenFull, Writer, WriterOptions,
+};
+
+use super::options::DiskOptions;
+use super::record::{About, New, Record, RecordKey};
+use crate::{Error, Result};
+
+/// The most bytes that one record may claim: more is no record of ours.
+const RECORD_LIMIT: u64 = 8 << 30;
+
+/// Memory of arrays that is lent to the writer.
+#[derive(Debug)]
+pub(crate) struct Lent(HostView);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+/// What the writer is done with.
+pub(crate) type Written = Ack<Lent>;
+
+/// A store with its writer.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub store: Store,
+    pub namespace: Namespace,
+    /// None where nothing is written.
+    writer: Option<Writer<Lent>>,
+    /// Records of the jobs that the writer has, by ticket.
+    writing: Mutex<HashMap<u64, Vec<RecordKey>>>,
+    today: Mutex<Today>,
+}
+
+/// Bytes written on one day.
+#[derive(Debug)]
+struct Today {
+    day: u64,
+    bytes: u64,
+    limit: u64,
+}
+
+/// A record that was read, on its way to the MLX thread.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub about: About,
+    tensors: Vec<(Vec<u8>, Vec<i32>, Dtype)>,
+}
+
+/// What became of records that were to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Handed {
+    /// Not written: there already, not admitted, or the queue is full.
+    pub settled: Vec<RecordKey>,
+    pub queued_bytes: u64,
+    pub dropped_bytes: u64,
+}
+
+impl Disk {
+    /// Opens the store of a model, and starts its writer.
+    ///
+    /// # Errors
+    /// [`Error::Store`].
+    pub(crate) fn open(
+        options: &DiskOptions,
+        namespace: &str,
+    ) -> Result<(Self, Option<Receiver<Written>>)> {
+        let store_options = Options {
+            limit: options.limit,
+            free_floor: options.free_floor,
+            ..Options::default()
+        };
+        let store = Store::open(options.folder.join("store"), store_options)?;
+        let namespace = Namespace::new(namespace)?;
+        let (writer, written) = if options.delay.is_some() {
+            let writer_options = WriterOptions {
+                queue_bytes: options.queue_bytes,
+                when_full: WhenFull::Drop,
+            };
+            let (writer, written) = Writer::spawn(store.clone(), writer_options)?;
+            (Some(writer), Some(written))
+        } else {
+            (None, None)
+        };
+        let day = day();
+        let listed = store.list();
+        let written_today = listed.iter().map(|listed| &listed.record);
+        let bytes = written_today
+            .filter(|record| record.created / 86_400 == day)
+            .map(|record| record.bytes)
+            .sum();
+        let disk = Self {
+            store,
+            namespace,
+            writer,
+            writing: Mutex::default(),
+            today: Mutex::new(Today {
+                day,
+                bytes,
+                limit: options.daily_bytes,
+            }),
+        };
+        Ok((disk, written))
+    }
+
+    pub(crate) fn writes(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    /// The bytes of a record, if it is there.
+    pub(crate) fn bytes_of(&self, name: RecordKey) -> Option<u64> {
+        let info = self.store.info(&self.namespace, &name.stored());
+        Some(info.ok()?.bytes)
+    }
+
+    pub(crate) fn contains(&self, name: RecordKey) -> bool {
+        self.store.contains(&self.namespace, &name.stored())
+    }
+
+    /// Reads records, all at once, in the order of their names.
+    ///
+    /// # Errors
+    /// The first that can't be had, and why.
+    pub(crate) fn read(&self, names: &[RecordKey]) -> Result<Vec<Read>, (RecordKey, Error)> {
+        let result = self.read_all(names);
+        if let Err((name, error)) = &result {
+            tracing::warn!(?name, %error, "a kept record can't be read");
+        }
+        result
+    }
+
+    fn read_all(&self, names: &[RecordKey]) -> Result<Vec<Read>, (RecordKey, Error)> {
+        let mut reads = Vec::with_capacity(names.len());
+        let mut placements = Vec::new();
+        let mut buffers = 0;
+        for &name in names {
+            let failed = |error| (name, error);
+            let info = self
+                .store
+                .info(&self.namespace, &name.stored())
+                .map_err(|error| failed(error.into()))?;
+            let about = About::decode(&info.metadata)
+                .filter(|_| info.bytes <= RECORD_LIMIT)
+                .ok_or_else(|| failed(misfit("a record of another version")))?;
+            let mut tensors = Vec::with_capacity(info.tensors.len());
+            for (index, tensor) in info.tensors.iter().enumerate() {
+                let dtype = dtype_of(tensor.dtype).map_err(failed)?;
+                let layout = Layout::contiguous(&tensor.shape).map_err(|e| failed(e.into()))?;
+                let bytes = vec![0; layout.elements() * tensor.dtype.size()];
+                let shape = tensor.shape.iter().map(|&extent| extent as i32);
+                tensors.push((bytes, shape.collect(), dtype));
+                placements.push(Placement {
+                    key: name.stored(),
+                    tensor: index,
+                    buffer: buffers,
+                    layout,
+                });
+                buffers += 1;
+            }
+            reads.push(Read { about, tensors });
+        }
+        let mut slices: Vec<&mut [u8]> = reads
+            .iter_mut()
+            .flat_map(|read| &mut read.tensors)
+            .map(|(bytes, ..)| bytes.as_mut_slice())
+            .collect();
+        match self
+            .store
+            .read_into(&self.namespace, &placements, &mut slices)
+        {
+            Ok(_) => Ok(reads),
+            Err(error) => {
+                let stored = match &error {
+                    StoreError::Miss { key, .. } => Some(*key),
+                    _ => None,
+                };
+                let named = names.iter().find(|name| Some(name.stored()) == stored);
+                // An error that names none is the first's.
+                let name = named.or(names.first()).copied();
+                match name {
+                    Some(name) => Err((name, error.into())),
+                    None => Ok(reads),
+                }
+            }
+        }
+    }
+
+    /// Hands records to the writer as one batch. `removed` go once that is durable.
+    /// On the MLX thread, since it looks at the memory of arrays.
+    pub(crate) fn write(&self, news: Vec<(New, u32)>, removed: &[RecordKey]) -> Handed {
+        let mut handed = Handed::default();
+        let Some(writer) = &self.writer else {
+            handed.settled = news.into_iter().map(|(new, _)| new.name).collect();
+            return handed;
+        };
+        let (mut records, mut names) = (Vec::new(), Vec::new());
+        for (new, uses) in news {
+            let (name, bytes) = (new.name, new.record.bytes());
+            if self.contains(name) || !self.today.lock().admits(bytes, uses) {
+                handed.settled.push(name);
+                continue;
+            }
+            match owned(new) {
+                Ok(record) => {
+                    handed.queued_bytes += bytes;
+                    records.push(record);
+                    names.push(name);
+                }
+                Err(error) => {
+                    tracing::warn!(?name, %error, "a record can't be written");
+                    handed.settled.push(name);
+                }
+            }
+        }
+        let removals: Vec<_> = removed.iter().map(|name| name.stored()).collect();
+        if records.is_empty() && removals.is_empty() {
+            return handed;
+        }
+        let job = Job {
+            namespace: self.namespace.clone(),
+            records,
+            removals,
+        };
+        let mut writing = self.writing.lock();
+        match writer.submit(job) {
+            Ok(Submitted::Queued(ticket)) => {
+                writing.insert(ticket, names);
+            }
+            refused => {
+                if let Err(error) = refused {
+                    tracing::warn!(%error, "nothing is written any more");
+                }
+                handed.dropped_bytes = std::mem::take(&mut handed.queued_bytes);
+                handed.settled.extend(names);
+            }
+        }
+        handed
+    }
+
+    /// What was written by a job that is done, and whether it was.
+    pub(crate) fn acknowledge(&self, written: &Written) -> (Vec<RecordKey>, bool) {
+        let names = self.writing.lock().remove(&written.ticket);
+        if let Ok(report) = &written.result {
+            self.today.lock().count(report.bytes_written);
+        }
+        (names.unwrap_or_default(), written.result.is_ok())
+    }
+
+    /// Waits until all is written that was handed over.
+    pub(crate) fn flush(&self) {
+        if let Some(writer) = &self.writer {
+            writer.flush();
+        }
+    }
+}
+
+impl Today {
+    /// Above half of the day's bytes only what was used again is written, above all nothing.
+    fn admits(&mut self, bytes: u64, uses: u32) -> bool {
+        self.turn();
+        let after = self.bytes.saturating_add(bytes);
+        after <= self.limit / 2 || (after <= self.limit && uses > 1)
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.turn();
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    fn turn(&mut self) {
+        let day = day();
+        if day != self.day {
+            (self.day, self.bytes) = (day, 0);
+        }
+    }
+}
+
+impl Read {
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = self.tensors.iter().map(|(bytes, ..)| bytes.len() as u64);
+        bytes.sum()
+    }
+
+    /// On the MLX thread.
+    ///
+    /// # Errors
+    /// [`Error::MlxExtension`].
+    pub(crate) fn into_record(self) -> Result<Record> {
+        let arrays = self.tensors.into_iter().map(|(bytes, shape, dtype)| {
+            // A `Vec<u8>` may lie anywhere; MLX wants elements where elements may lie.
+            Ok(array_from_owner(Aligned::from(bytes), &shape, dtype)?)
+        });
+        Ok(Record {
+            about: self.about,
+            arrays: arrays.collect::<Result<Vec<Array>>>()?,
+        })
+    }
+}
+
+/// Bytes that begin where any element may: allocators align blocks of some size so, but
+/// nobody promises it.
+struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl From<Vec<u8>> for Aligned {
+    fn from(bytes: Vec<u8>) -> Self {
+        const ALIGNMENT: usize = 8;
+        if bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
+            return Self { bytes, start: 0 };
+        }
+        let mut copy = vec![0; bytes.len() + ALIGNMENT];
+        let start = copy.as_ptr().addr().next_multiple_of(ALIGNMENT) - copy.as_ptr().addr();
+        copy[start..start + bytes.len()].copy_from_slice(&bytes);
+        copy.truncate(start + bytes.len());
+        Self { bytes: copy, start }
+    }
+}
+
+impl AsMut<[u8]> for Aligned {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..]
+    }
+}
+
+fn owned(new: New) -> Result<OwnedWrite<Lent>> {
+    let About { window_arrays, .. } = new.record.about;
+    let tensors = new.record.arrays.into_iter().enumerate();
+    Ok(OwnedWrite {
+        key: new.name.stored(),
+        kind: new.name.piece.kind(window_arrays),
+        parent: new.parent.map(RecordKey::stored),
+        cost: new.cost,
+        metadata: new.record.about.encode(),
+        tensors: tensors
+            .map(|(index, array)| {
+                let view = HostView::new(array)?;
+                let size = view.item_size() as isize;
+                let shape: Vec<usize> =
+                    view.shape().iter().map(|&extent| extent as usize).collect();
+                let strides: Vec<isize> = view.byte_strides().iter().map(|s| s / size).collect();
+                let offset = view.first_byte() / view.item_size();
+                Ok(OwnedTensor {
+                    name: index.to_string(),
+                    dtype: stored_dtype(view.dtype())?,
+                    layout: Layout::new(&shape, &strides, offset)?,
+                    owner: Lent(view),
+                })
+            })
+            .collect::<Result<_>>()?,
+    })
+}
+
+fn stored_dtype(dtype: Dtype) -> Result<DType> {
+    Ok(match dtype {
+        Dtype::Float32 => DType::F32,
+        Dtype::Float16 => DType::F16,
+        Dtype::Bfloat16 => DType::Bf16,
+        Dtype::Uint32 => DType::U32,
+        Dtype::Uint8 => DType::U8,
+        other => return Err(misfit(format!("rows of {other:?}"))),
+    })
+}
+
+fn dtype_of(dtype: DType) -> Result<Dtype> {
+    Ok(match dtype {
+        DType::F32 => Dtype::Float32,
+        DType::F16 => Dtype::Float16,
+        DType::Bf16 => Dtype::Bfloat16,
+        DType::U32 => Dtype::Uint32,
+        DType::U8 => Dtype::Uint8,
+        other => return Err(misfit(format!("rows of {other}"))),
+    })
+}
+
+fn misfit(fact: impl Into<String>) -> Error {
+    Error::CachedPart { fact: fact.into() }
+}
+
+/// Whether a record is gone because its bytes are not what was written.
+pub(crate) fn is_damage(error: &Error) -> bool {
+    match error {
+        Error::Store(StoreError::Miss { reason, .. }) => *reason != Miss::Absent,
+        _ => true,
+    }
+}
+
+/// Days since 1970-01-01 UTC.
+fn day() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or(Duration::ZERO).as_secs() / 86_400
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_of_a_day_are_bounded() {
+        let mut today = Today {
+            day: day(),
+            bytes: 0,
+            limit: 100,
+        };
+        assert!(today.admits(50, 1));
+        assert!(!today.admits(51, 1) && today.admits(51, 2));
+        today.count(60);
+        assert!(!today.admits(1, 1) && today.admits(40, 2) && !today.admits(41, 2));
+        // Another day.
+        today.day -= 1;
+        assert!(today.admits(50, 1));
+        assert_eq!(today.bytes, 0);
+    }
+
+    #[test]
+    fn bytes_are_moved_where_elements_may_lie() {
+        for length in [0, 1, 7, 64] {
+            let bytes: Vec<u8> = (0..length).collect();
+            let mut aligned = Aligned::from(bytes.clone());
+            assert_eq!(aligned.as_mut(), bytes);
+            assert!(aligned.as_mut().as_ptr().addr().is_multiple_of(8) || bytes.is_empty());
+        }
+    }
+}
