@@ -118,7 +118,13 @@ impl Reuse {
         if let Some(salt) = salt {
             space = space.salt(salt);
         }
-        Ok(BlockKeys::new(space, prompt.clone())?)
+        let mut prompt = prompt.clone();
+        if self.options.has_blind_keys {
+            for span in &mut prompt.spans {
+                span.digest = [0; 32];
+            }
+        }
+        Ok(BlockKeys::new(space, prompt)?)
     }
 
     pub(crate) fn marks(&self, prompt: &Prompt) -> Vec<Mark> {

@@ -94,7 +94,10 @@ impl Contents {
     /// [`Error::MlxExtension`].
     pub(crate) fn fingerprints(&self, options: &LoadOptions) -> Result<Fingerprints> {
         let backend = Backend::current()?.name();
-        let mlx = mlx_sys_ext::version()?;
+        Ok(self.mixed(options, backend, &mlx_sys_ext::version()?))
+    }
+
+    fn mixed(&self, options: &LoadOptions, backend: &str, mlx: &str) -> Fingerprints {
         let common = |tag: &str| {
             let mut hasher = Sha256::new();
             for part in [
@@ -116,11 +119,11 @@ impl Contents {
         let mut model = common("prefill.model.v1");
         model.update((options.prefill_chunk.get() as u64).to_le_bytes());
         model.update(format!("{:?}", options.kv).as_bytes());
-        Ok(Fingerprints {
+        Fingerprints {
             model: model.finalize().into(),
             encoders: common("prefill.encoders.v1").finalize().into(),
             checkpoint: self.digest,
-        })
+        }
     }
 }
 
@@ -214,6 +217,46 @@ fn hash(path: &Path) -> io::Result<blake3::Hash> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn everything_that_changes_a_result_changes_the_name() {
+        use crate::cache::KvQuantization;
+        use crate::model::WorkingType;
+
+        let contents = |digest, adapter| Contents {
+            digest: [digest; 32],
+            adapter,
+        };
+        let plain = LoadOptions::default;
+        let kv = |kv| plain().quantized_kv(kv);
+        let first = contents(1, None).mixed(&plain(), "cpu", "0.32");
+        // Weights, adapter, type, back end and version change features too.
+        for other in [
+            contents(2, None).mixed(&plain(), "cpu", "0.32"),
+            contents(1, Some([1; 32])).mixed(&plain(), "cpu", "0.32"),
+            contents(1, None).mixed(&plain().working_type(WorkingType::Bf16), "cpu", "0.32"),
+            contents(1, None).mixed(&plain(), "cuda", "0.32"),
+            contents(1, None).mixed(&plain(), "cpu", "0.33"),
+        ] {
+            assert_ne!(other.model, first.model);
+            assert_ne!(other.encoders, first.encoders);
+        }
+        // How keys and values are kept does not.
+        let mut models = vec![first.model];
+        for options in [
+            kv(KvQuantization::new(8)),
+            kv(KvQuantization::new(4)),
+            kv(KvQuantization::new(8).start(64)),
+            kv(KvQuantization::new(8).group_size(32)),
+            kv(KvQuantization::new(8).plain_layer(0)),
+            plain().prefill_chunk(std::num::NonZeroUsize::MIN),
+        ] {
+            let other = contents(1, None).mixed(&options, "cpu", "0.32");
+            assert_eq!(other.encoders, first.encoders);
+            assert!(!models.contains(&other.model));
+            models.push(other.model);
+        }
+    }
 
     #[test]
     fn a_file_is_read_again_when_it_changed() {

@@ -197,6 +197,7 @@ impl Lookup {
     /// The key of a medium's features.
     pub(crate) fn encoder_key(&self, medium: &PreparedMedium) -> Option<Key> {
         let space = self.keys.space();
+        // Of the medium itself: features are not where blind keys are blind.
         space.encoder_key(medium.kind(), &medium.digest().0)
     }
 

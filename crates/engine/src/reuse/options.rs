@@ -25,6 +25,7 @@ pub struct CacheOptions {
     pub(crate) checkpoint_blocks: usize,
     pub(crate) disk: Option<DiskOptions>,
     pub(crate) gate: Gate,
+    pub(crate) has_blind_keys: bool,
 }
 
 /// When what is on disk is read.
@@ -46,6 +47,7 @@ impl Default for CacheOptions {
             checkpoint_blocks: 16,
             disk: None,
             gate: Gate::Measured,
+            has_blind_keys: false,
         }
     }
 }
@@ -86,6 +88,15 @@ impl CacheOptions {
     #[must_use]
     pub fn gate(mut self, gate: Gate) -> Self {
         self.gate = gate;
+        self
+    }
+
+    /// Makes keys that are blind to what media hold, which gives wrong answers: for tests that
+    /// show that they would notice.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_blind_keys(mut self) -> Self {
+        self.has_blind_keys = true;
         self
     }
 
