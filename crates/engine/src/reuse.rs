@@ -136,22 +136,23 @@ impl Reuse {
         self.needs_checkpoint
     }
 
-    /// Whether something is kept already, in memory or on disk.
-    pub(crate) fn has(&self, name: RecordKey) -> bool {
-        self.ram.lock().contains(name) || self.disk.as_ref().is_some_and(|disk| disk.contains(name))
+    /// Whether something is in memory already.
+    pub(crate) fn is_in_ram(&self, name: RecordKey) -> bool {
+        self.ram.lock().contains(name)
     }
 
-    /// Keeps what was computed: in memory, and later on disk.
+    /// Keeps what was computed: in memory, and later on disk if it is not there.
     pub(crate) fn keep(&self, new: New) {
-        let writes = self.disk.as_ref().is_some_and(Disk::writes);
-        let standing = if writes {
+        let writer = self.disk.as_ref().filter(|disk| disk.writes());
+        let is_new = writer.is_some_and(|disk| !disk.contains(new.name));
+        let standing = if is_new {
             Standing::Unwritten
         } else {
             Standing::Settled
         };
         let leaving = self.ram.lock().insert(new, standing);
         self.write_leaving(leaving);
-        if writes && let Some(keeper) = &*self.keeper.lock() {
+        if is_new && let Some(keeper) = &*self.keeper.lock() {
             keeper.wake(Instant::now());
         }
     }

@@ -129,6 +129,11 @@ impl Disk {
         self.store.contains(&self.namespace, &name.stored())
     }
 
+    /// Whether a record can be read; a damaged one is dropped.
+    pub(crate) fn is_sound(&self, name: RecordKey) -> bool {
+        self.store.read(&self.namespace, &name.stored()).is_ok()
+    }
+
     /// Reads records, all at once, in the order of their names.
     ///
     /// # Errors

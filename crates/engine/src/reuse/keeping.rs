@@ -112,7 +112,7 @@ impl Keeping {
         let name = RecordKey::checkpoint(key);
         // A state is that of the cache's last token and no other.
         let is_there = !cache.has_states() || position == cache.offset();
-        if !self.reuse.needs_checkpoint() || !is_there || self.reuse.has(name) {
+        if !self.reuse.needs_checkpoint() || !is_there || self.reuse.is_in_ram(name) {
             return Ok(());
         }
         let (mut arrays, mut is_quantized) = (Vec::new(), false);
@@ -150,7 +150,7 @@ impl Keeping {
         (from, to): (usize, usize),
         role: Role,
     ) -> Result<()> {
-        if self.reuse.has(name) {
+        if self.reuse.is_in_ram(name) {
             return Ok(());
         }
         let size = keys.space().positions_per_block().get();

@@ -115,8 +115,11 @@ impl Lookup {
                         found = on_both;
                         break;
                     }
+                    // One is gone or damaged. So may the others be, and what is not noticed
+                    // now would be found, and cost as much, again.
                     Err(name) => {
                         bad.insert(name);
+                        bad.extend(absent.into_iter().filter(|name| !disk.is_sound(*name)));
                     }
                 }
             }
