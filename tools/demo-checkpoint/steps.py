@@ -85,10 +85,10 @@ class Taker:
             self.stream = torch.cuda.Stream()
             torch.cuda.set_stream(self.stream)
         if compiled:
-            import torch._dynamo
+            from torch import _dynamo
 
             # Each type of layer, shared or not, is a variant.
-            torch._dynamo.config.recompile_limit = 64
+            _dynamo.config.recompile_limit = 64
         self.forwards = [model.Forward(m, False), model.Forward(m, compiled)]
         self._rate = torch.zeros((), device=DEVICE)
         self.optimiser = make_optimiser(m, self._rate)

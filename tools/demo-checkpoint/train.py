@@ -376,7 +376,7 @@ def restart(trainer, a, log, why):
     for worker in getattr(trainer.batches, "_workers", []):
         worker.kill()
     changed = ["--mode", following[0], "--began", str(BEGAN)]
-    if following[0] in ("compiled", "eager"):
+    if CUDA and following[0] in ("compiled", "eager"):
         # A step's time is that of starting its kernels: more rows cost little.
         changed += ["--rows", "256"]
     os.execv(sys.executable, [sys.executable, *sys.argv, *changed])
