@@ -3,6 +3,7 @@
 The Rust twin is `crates/demo-scenes/src/drawing.rs`; both give the same pixels and samples.
 """
 
+import functools
 import math
 
 import torch
@@ -16,6 +17,7 @@ LINE = 316
 SINE = [round(32767 * math.sin(2 * math.pi * i / 1024)) for i in range(1024)]
 # A beep fades in and out over 8 ms.
 FADE = 128
+LONGEST = 32000  # samples of a clip
 
 GAMMA = 0x9E3779B97F4A7C15 - (1 << 64)
 MULTIPLIERS = 0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64)
@@ -86,8 +88,12 @@ def patches(pixels, columns, rows):
     (x, y) of each, [patches, 2]."""
     n, across, down = len(pixels), 3 * columns, 3 * rows
     values = (pixels.float() / 255).view(n, down, 16, across, 16, 3).transpose(2, 3)
-    where = torch.cartesian_prod(torch.arange(down), torch.arange(across)).flip(1)
-    return values.reshape(n, down * across, 768), where.to(pixels.device)
+    return values.reshape(n, down * across, 768), _where(across, down, pixels.device)
+
+
+@functools.cache
+def _where(across, down, device):
+    return torch.cartesian_prod(torch.arange(down), torch.arange(across)).flip(1).to(device)
 
 
 def clip_numbers(clips):
@@ -102,12 +108,17 @@ def clip_numbers(clips):
     return beeps, rest
 
 
+@functools.cache
+def _sine(device):
+    return torch.tensor(SINE, device=device)
+
+
 def samples(beeps, rest, longest=None):
     """Clips as 16-bit samples in int64 [n, longest], zero after the end of each."""
     longest = longest or int(rest[:, 0].max())
     device = beeps.device
     index = torch.arange(longest, device=device)
-    sine = torch.tensor(SINE, device=device)
+    sine = _sine(device)
     wave = torch.zeros(len(beeps), longest, dtype=torch.long, device=device)
     for j in range(4):
         start, length, step, amplitude = (beeps[:, j, k : k + 1] for k in range(4))
@@ -127,23 +138,19 @@ def audio_tokens(count):
     return ((frames + 1) // 2 + 1) // 2
 
 
-_MEL = {}
-
-
+@functools.cache
 def _mel_constants(device):
     """The 128 triangles of the HTK mel scale over 257 bins, and a periodic Hann window."""
-    if device not in _MEL:
-        hertz = lambda m: 700 * (10 ** (m / 2595) - 1)
-        top = 2595 * math.log10(1 + 8000 / 700)
-        edge = hertz(torch.linspace(0, top, 130, dtype=torch.float64))
-        bins = torch.linspace(0, 8000, 257, dtype=torch.float64)[:, None]
-        rise = (bins - edge[:-2]) / (edge[1:-1] - edge[:-2])
-        fall = (edge[2:] - bins) / (edge[2:] - edge[1:-1])
-        angle = 2 * math.pi * torch.arange(320, dtype=torch.float64) / 320
-        window = (0.5 - 0.5 * torch.cos(angle)).float()
-        triangles = torch.minimum(rise, fall).clamp(min=0)
-        _MEL[device] = triangles.to(device), window.to(device)
-    return _MEL[device]
+    hertz = lambda m: 700 * (10 ** (m / 2595) - 1)
+    top = 2595 * math.log10(1 + 8000 / 700)
+    edge = hertz(torch.linspace(0, top, 130, dtype=torch.float64))
+    bins = torch.linspace(0, 8000, 257, dtype=torch.float64)[:, None]
+    rise = (bins - edge[:-2]) / (edge[1:-1] - edge[:-2])
+    fall = (edge[2:] - bins) / (edge[2:] - edge[1:-1])
+    angle = 2 * math.pi * torch.arange(320, dtype=torch.float64) / 320
+    window = (0.5 - 0.5 * torch.cos(angle)).float()
+    triangles = torch.minimum(rise, fall).clamp(min=0)
+    return triangles.to(device), window.to(device)
 
 
 def mel(wave, lengths):

@@ -1,14 +1,16 @@
 """The model's configuration, its initialisation, and a forward pass for training.
 
 The forward pass here computes what transformers' Gemma4ForConditionalGeneration computes, over the
-same parameters (`check_forward` compares them), with plain functions that torch.compile fuses, for
-pictures of one size without padding, and with logits at labelled positions only. The audio tower is
-transformers' own.
+same parameters (`check_forward` compares them), for pictures of one size without padding, and with
+logits at labelled positions only. Nothing in it waits for the GPU or depends on the data but for
+the tensors' values, so that a CUDA graph can record it; and no gradient is an `index_put_`, which
+takes most of the time when thousands of places hold the same id.
 """
 
-import drawing
+import math
+
 import torch
-from torch.nn.functional import gelu, linear, scaled_dot_product_attention
+from torch.nn.functional import gelu, linear, pad, scaled_dot_product_attention, softplus
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 LAYER_TYPES = [SLIDING, SLIDING, FULL, SLIDING, SLIDING, FULL]
@@ -144,6 +146,24 @@ def rms(x, weight=None):
     return (y if weight is None else y * weight).type_as(x)
 
 
+class Lookup(torch.autograd.Function):
+    """Rows of a table. The gradient is a product with a one-hot matrix."""
+
+    @staticmethod
+    def forward(ctx, table, ids):
+        ctx.save_for_backward(ids)
+        ctx.rows = len(table)
+        return table[ids]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (ids,) = ctx.saved_tensors
+        kind = torch.bfloat16 if gradient.is_cuda else torch.float32
+        every = torch.arange(ctx.rows, device=ids.device)[:, None]
+        one_hot = (every == ids.flatten()[None]).to(kind)
+        return (one_hot @ gradient.flatten(0, -2).to(kind)).float(), None
+
+
 def rotate(x, cos, sin):
     a, b = x.chunk(2, -1)
     return x * cos + torch.cat((-b, a), -1) * sin
@@ -215,6 +235,33 @@ def text_weights(layer):
     )  # fmt: skip
 
 
+def audio_attention(x, relative, reach, a):
+    """x [n, length, 64]; each place attends to itself and the 11 before it, as far as
+    `reach` [n, 1, length, length] allows; `relative` [13, heads, size] are the keys of the
+    distances 12 to 0."""
+    n, length, _ = x.shape
+    heads, size = a.num_heads, a.head_dim
+    split = lambda x: x.float().view(n, length, heads, size).transpose(1, 2)
+    q, k, v = split(a.q_proj(x)), split(a.k_proj(x)), split(a.v_proj(x))
+    q = q * (size**-0.5 / math.log(2)) * softplus(a.per_dim_scale)
+    k = k * (math.log(1 + math.e) / math.log(2))
+    by_distance = q @ relative.permute(1, 2, 0)
+    order = torch.arange(length, device=x.device)
+    index = (12 - (order[:, None] - order[None])).clamp(0, 12).expand(n, heads, length, length)
+    scores = q @ k.transpose(2, 3) + by_distance.gather(-1, index)
+    scores = 50 * torch.tanh(scores.float() / 50)
+    weights = scores.masked_fill(~reach, -1e9).softmax(-1)
+    return a.post((weights @ v).transpose(1, 2).reshape(n, length, -1).type_as(x))
+
+
+def audio_layer(h, relative_of, reach, layer):
+    h = layer.feed_forward1(h)
+    a = layer.self_attn
+    relative = a.relative_k_proj(relative_of).view(-1, a.num_heads, a.head_dim)
+    h = h + layer.norm_post_attn(audio_attention(layer.norm_pre_attn(h), relative, reach, a))
+    return layer.norm_out(layer.feed_forward2(layer.lconv1d(h)))
+
+
 def angles(positions, frequencies):
     a = positions[..., None].float() * frequencies
     return torch.cat((a, a), -1)
@@ -226,9 +273,9 @@ class Forward:
     def __init__(self, m, compiled):
         self.m = m
         self.device = m.device
-        step = lambda f: torch.compile(f, dynamic=True) if compiled else f
-        self.vision_layer, self.text_layer = step(vision_layer), step(text_layer)
-        self.render = drawing.render
+        # Pictures have several sizes, rows of the training one length.
+        step = lambda f, dynamic: torch.compile(f, dynamic=dynamic) if compiled else f
+        self.vision_layer, self.text_layer = step(vision_layer, True), step(text_layer, False)
         at = lambda size, theta, n: theta ** (-2 * torch.arange(n, device=self.device) / size)
         self.frequencies = {
             SLIDING: at(32, 10000.0, 16),
@@ -241,34 +288,44 @@ class Forward:
         """[n, patches, 768] and the (x, y) of each patch to soft tokens [n * tokens, 128]."""
         tower = self.m.model.vision_tower
         table = tower.patch_embedder.position_embedding_table
-        place = table[0][where[:, 0]] + table[1][where[:, 1]]
-        h = linear(2 * (values - 0.5), tower.patch_embedder.input_proj.weight) + place
-        turn = angles(where, self.vision_frequencies).flatten(1)[:, None]
-        for layer in tower.encoder.layers:
-            h = self.vision_layer(h, turn.cos(), turn.sin(), vision_weights(layer))
         columns, rows = grid
+        place = table[1][: 3 * rows, None] + table[0][None, : 3 * columns]
+        h = linear(2 * (values - 0.5), tower.patch_embedder.input_proj.weight) + place.flatten(0, 1)
+        turn = angles(where, self.vision_frequencies).flatten(1)[:, None]
+        cos, sin = turn.cos(), turn.sin()
+        for layer in tower.encoder.layers:
+            h = self.vision_layer(h, cos, sin, vision_weights(layer))
         h = h.float().view(len(h), rows, 3, columns, 3, 96).mean((2, 4)) * 96**0.5
         return linear(rms(h.view(-1, 96)), self.m.model.embed_vision.embedding_projection.weight)
 
     def clips(self, features, valid):
-        out = self.m.model.audio_tower(features, valid)
-        x = self.m.model.embed_audio(out.last_hidden_state)
-        return x[out.attention_mask.bool()]
+        """Soft tokens [n * slots, 128]; those after the end of a clip mean nothing."""
+        tower = self.m.model.audio_tower
+        h, valid = tower.subsample_conv_projection(features, valid)
+        order = torch.arange(h.shape[1], device=h.device)
+        distance = order[:, None] - order[None]
+        reach = (distance >= 0) & (distance < 12) & valid[:, None, None, :]
+        relative_of = tower.rel_pos_enc(h)[0]
+        for layer in tower.layers:
+            h = audio_layer(h, relative_of, reach, layer)
+        return self.m.model.embed_audio(tower.output_proj(h)).flatten(0, 1)
 
-    def logits(self, ids, positions, segments, image, audio, at):
-        """The logits at the flat indices `at` of [rows, length]."""
+    def logits(self, ids, positions, segments, soft, places, at):
+        """The logits at the flat indices `at` of [rows, length], with the soft tokens `soft` at the
+        flat indices `places`."""
         m, text = self.m, self.m.model.language_model
-        is_image, is_audio = ids == m.config.image_token_id, ids == m.config.audio_token_id
-        words = torch.where(is_image | is_audio, 0, ids)
-        h = text.embed_tokens.weight[words] * 128**0.5
-        if image is not None:
-            h = h.masked_scatter(is_image[..., None], image.type_as(h))
-        if audio is not None:
-            h = h.masked_scatter(is_audio[..., None], audio.type_as(h))
+        is_soft = (ids == m.config.image_token_id) | (ids == m.config.audio_token_id)
+        words = ids.masked_fill(is_soft, 0)
+        h = Lookup.apply(text.embed_tokens.weight, words) * 128**0.5
+        if soft is not None:
+            # One row more, for those that go nowhere.
+            behind = pad(h.flatten(0, 1), (0, 0, 0, 1))
+            h = behind.index_copy(0, places, soft.float())[:-1].view(h.shape)
         shape = (*ids.shape, len(LAYER_TYPES), 16)
         seen = linear(h, text.per_layer_model_projection.weight).view(shape) * 128**-0.5
         seen = rms(seen, text.per_layer_projection_norm.weight)
-        ple = (seen + text.embed_tokens_per_layer.weight[words].view(shape) * 4) * 2**-0.5
+        known = Lookup.apply(text.embed_tokens_per_layer.weight, words).view(shape) * 4
+        ple = (seen + known) * 2**-0.5
         order = torch.arange(ids.shape[1], device=ids.device)
         mask = segment_masks(segments, positions, order)
         turn = {t: angles(positions, f)[:, :, None] for t, f in self.frequencies.items()}
@@ -280,7 +337,7 @@ class Forward:
             h, kept[kind] = self.text_layer(
                 h, ple[:, :, i], *turn[kind], mask[kind], shared, text_weights(layer)
             )
-        h = rms(h.flatten(0, 1)[at], text.norm.weight)
+        h = rms(h.flatten(0, 1).index_select(0, at), text.norm.weight)
         return 30 * torch.tanh(linear(h, text.embed_tokens.weight).float() / 30)
 
 

@@ -18,6 +18,11 @@ from counter import Counter
 from scenes import GRIDS
 
 IGNORED = -100  # a label that the loss leaves out
+CLIP_SLOTS = drawing.audio_tokens(drawing.LONGEST)
+# Every batch of the training has one shape for a size of picture, so that a recorded CUDA graph
+# fits: so many ids a row, and so many labels a row on average.
+LENGTH, LABELS = 320, 52
+MIX = [*questions.KINDS, ("text", 3)]
 
 
 class Prompts:
@@ -123,16 +128,30 @@ def build(p, sample, system="", tools=(), parallel=False, late=()):
     return row
 
 
-def draw_training_row(p, r, grid, turns=4):
-    """A sample and its row, from the mix of the training."""
-    kind = r.weighted([*questions.KINDS, ("text", 3)])
-    system = r.choice(questions.SYSTEM) if r.chance(5) else ""
+def draw_training_row(p, r, kind, grid, turns=4):
+    """A sample of a kind and its row, of at most LENGTH ids."""
+    while True:
+        sample, tools, parallel, late = draw_training_sample(r, kind, grid, turns)
+        system = r.choice(questions.SYSTEM) if r.chance(5) else ""
+        while True:
+            row = build(p, sample, system, tools, parallel, late)
+            if len(row.ids) <= LENGTH:
+                return sample, row
+            # A medium that comes late needs its question.
+            if len(sample.questions) == (2 if late else 1):
+                break
+            sample.questions.pop()
+
+
+def draw_training_sample(r, kind, grid, turns):
+    """A sample, the tools that it has, whether its questions are parallel, and which media come
+    late."""
     if kind == "text":
         mode = "tools" if r.chance(35) else "plain"
         sample = questions.draw_text(r, turns, mode)
     else:
         mode = r.weighted([("plain", 89), ("think", 4), ("json", 4), ("tools", 3)])
-        # The longest rows set the length of a batch.
+        # These would be too long.
         turns = 2 if mode == "json" or (kind, mode) == ("three", "think") else turns
         turns = 3 if mode == "tools" or (kind, mode) == ("three", "plain") else turns
         sample = questions.draw_sample(r, kind, turns, False, mode, grid)
@@ -152,7 +171,7 @@ def draw_training_row(p, r, grid, turns=4):
     if not parallel and kind == "two" and mode == "plain" and r.chance(30):
         late = (1,)
         sample.questions[0] = questions.about_picture(r, sample.pictures[0], False)
-    return sample, build(p, sample, system, tools, parallel, late)
+    return sample, tools, parallel, late
 
 
 def allowed(q, tools):
@@ -171,6 +190,9 @@ class Batch:
     clips: tuple | None
     answers: list  # of each row
     kinds: list
+    # The flat indices where the pictures' soft tokens go, in the order of `pictures`, then the
+    # clips', CLIP_SLOTS each. What a clip has too many goes behind the last row.
+    places: torch.Tensor
     at: torch.Tensor  # the flat indices of the places whose next id is trained
     targets: torch.Tensor  # those ids
 
@@ -182,38 +204,46 @@ class Batch:
             self.clips and tuple(move(t) for t in self.clips),
             self.answers,
             self.kinds,
+            move(self.places),
             move(self.at),
             move(self.targets),
         )
 
-    def pin_memory(self):
-        return self.tensors(torch.Tensor.pin_memory)
 
-
-def collate(samples_and_rows):
+def collate(p, samples_and_rows, length=None, labelled=None):
+    """A batch; of rows of `length` ids and `labelled` labels in all, if these are given."""
     samples = [s for s, _ in samples_and_rows]
     rows = [row for _, row in samples_and_rows]
-    length = -(-max(len(row.ids) for row in rows) // 32) * 32
+    length = length or -(-max(len(row.ids) for row in rows) // 32) * 32
 
     def padded(name, value):
-        out = torch.full((len(rows), length), value)
-        for i, row in enumerate(rows):
-            values = getattr(row, name)
-            out[i, : len(values)] = torch.tensor(values)
-        return out
+        lists = (getattr(row, name) for row in rows)
+        return torch.tensor([x + [value] * (length - len(x)) for x in lists])
 
-    pictures, grids = [x for s in samples for x in s.pictures], []
+    ids = padded("ids", 0)
+    flat = ids.flatten()
+
+    pictures, grids, places = [x for s in samples for x in s.pictures], [], []
+    soft = (flat == p.id("<|image|>")).nonzero()[:, 0].split([x.columns * x.rows for x in pictures])
     for grid, _ in GRIDS:
         indices = [i for i, x in enumerate(pictures) if (x.columns, x.rows) == grid]
         if indices:
             tiles, rest = drawing.numbers([pictures[i] for i in indices])
             grids.append((grid, tiles, rest, indices))
+            places += [soft[i] for i in indices]
     clips = [x for s in samples for x in s.clips]
+    counts = [drawing.audio_tokens(x.samples) for x in clips]
+    for heard in (flat == p.id("<|audio|>")).nonzero()[:, 0].split(counts):
+        behind = torch.full((CLIP_SLOTS - len(heard),), len(flat))
+        places += [heard, behind]
     labels = padded("labels", IGNORED)
     following = torch.nn.functional.pad(labels[:, 1:], (0, 1), value=IGNORED).flatten()
     at = (following != IGNORED).nonzero()[:, 0]
+    if labelled:
+        # Filled up with places that have no label; none is there twice.
+        at = torch.cat((at, (following == IGNORED).nonzero()[:, 0]))[:labelled]
     return Batch(
-        padded("ids", 0),
+        ids,
         labels,
         padded("segments", -1),
         padded("positions", 0),
@@ -221,15 +251,27 @@ def collate(samples_and_rows):
         drawing.clip_numbers(clips) if clips else None,
         [row.answers for row in rows],
         [f"{s.kind}/{s.mode}" for s in samples],
+        torch.cat(places) if places else torch.zeros(0, dtype=torch.long),
         at,
         following[at],
     )
 
 
-def training_batch(p, r, size):
-    """A batch whose pictures all have one size, so that nothing is padded."""
-    grid = r.weighted(GRIDS)
-    return collate([draw_training_row(p, r, grid) for _ in range(size)])
+def composition(size):
+    """How many rows of each kind a batch has: the mix, rounded."""
+    total = sum(weight for _, weight in MIX)
+    counts = {kind: size * weight // total for kind, weight in MIX}
+    counts["one"] += size - sum(counts.values())
+    return counts
+
+
+def training_batch(p, r, size, grid=None):
+    """A batch whose pictures all have one size, so that nothing is padded. Its shape is a function
+    of that size."""
+    grid = grid or r.weighted(GRIDS)
+    kinds = [kind for kind, count in composition(size).items() for _ in range(count)]
+    rows = [draw_training_row(p, r, kind, grid) for kind in kinds]
+    return collate(p, rows, LENGTH, LABELS * size)
 
 
 def test_batch(p, seed, kind, indices, mode="plain", held_out=True, turns=1, grid=None):
@@ -243,4 +285,4 @@ def test_batch(p, seed, kind, indices, mode="plain", held_out=True, turns=1, gri
             sample = questions.draw_sample(r, kind, turns, held_out, mode, grid)
         tools = ("count", "draw") if mode == "tools" else ()
         made.append((sample, build(p, sample, "", tools)))
-    return collate(made)
+    return collate(p, made)

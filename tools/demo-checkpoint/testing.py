@@ -35,8 +35,8 @@ def media(batch):
 def sound(batch):
     """Mel features of a batch's clips, and which frames are valid."""
     beeps, rest = batch.clips
-    # The longest clip lasts two seconds; a fixed length spares a synchronisation.
-    wave = drawing.samples(beeps, rest, 32000)
+    # A fixed length spares a synchronisation.
+    wave = drawing.samples(beeps, rest, drawing.LONGEST)
     return drawing.mel(wave.float() / 32768, rest[:, 0])
 
 

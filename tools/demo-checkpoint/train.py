@@ -7,16 +7,18 @@ Writes OUT/checkpoint.tar (the packed checkpoint, at intervals and at the end), 
 OUT/result.json. See README.md.
 """
 
+import sys
 import time
 
-BEGAN = time.time()
+# A program that started itself anew goes on with the first one's clock.
+BEGAN = float(sys.argv[sys.argv.index("--began") + 1]) if "--began" in sys.argv else time.time()
 
 import argparse
 import json
 import math
 import os
-import sys
 import tempfile
+import threading
 import traceback
 from pathlib import Path
 
@@ -30,10 +32,15 @@ import drawing
 import model
 import packing
 import rows
+import steps
 import testing
 import tokens
 from counter import Counter
 from scenes import GRIDS
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+MODES_OF_TRAINING = ["both", "graphs", "compiled", "eager"]
 
 ARGUMENTS = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 ARGUMENTS.add_argument("--out", default=os.environ.get("OUT", "out"))
@@ -44,10 +51,18 @@ ARGUMENTS.add_argument("--rate", type=float, default=1.5e-3, help="the highest l
 ARGUMENTS.add_argument("--seed", type=int, default=0)
 ARGUMENTS.add_argument("--workers", type=int, default=max(1, min(14, (os.cpu_count() or 2) - 1)))
 ARGUMENTS.add_argument("--tests", type=int, default=1000, help="samples of each kind at the end")
-ARGUMENTS.add_argument("--eager", action="store_true", help="without torch.compile")
-ARGUMENTS.add_argument("--compare", action="store_true", help="time and profile first")
-# Kept for packing and testing.
+ARGUMENTS.add_argument(
+    "--mode",
+    choices=MODES_OF_TRAINING,
+    default=MODES_OF_TRAINING[0] if CUDA else "eager",
+    help="CUDA graphs of compiled layers, graphs alone, compiled layers alone, neither; one that "
+    "fails is followed by the next",
+)
+ARGUMENTS.add_argument("--compare", action="store_true", help="profile first")
+ARGUMENTS.add_argument("--began", type=float, help="for this program alone: when it first started")
+# Seconds kept for packing and testing, and allowed for compiling and recording.
 RESERVE = 50
+PATIENCE = 170
 WARM_UP = 200  # steps
 TEST_SEED = 2026
 HELD_OUT_KINDS = ["one", "two", "three", "clip", "both"]
@@ -56,24 +71,25 @@ MODES = [
     ("one", "think"), ("two", "think"), ("clip", "think"), ("one", "json"), ("clip", "json"),
     ("one", "tools"), ("clip", "tools"), ("text", "tools"), ("text", "plain"),
 ]  # fmt: skip
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
 
 
 class Batches(IterableDataset):
+    """(size of the pictures, a batch as one tensor)"""
+
     def __init__(self, prompts, seed, size):
         self.prompts, self.seed, self.size = prompts, seed, size
 
     def __iter__(self):
+        torch.set_num_threads(1)
         info = torch.utils.data.get_worker_info()
         r = Counter(self.seed, f"training/{info.id if info else 0}")
         while True:
-            yield rows.training_batch(self.prompts, r, self.size)
+            yield steps.flat(rows.training_batch(self.prompts, r, self.size))
 
 
 class Log:
-    def __init__(self, path):
-        self.file = open(path, "w")
+    def __init__(self, path, how):
+        self.file = open(path, how)
 
     def __call__(self, *words):
         line = f"[{time.time() - BEGAN:6.1f}] " + " ".join(str(w) for w in words)
@@ -84,45 +100,6 @@ class Log:
 
 def to_device(batch):
     return batch.tensors(lambda t: t.to(DEVICE, non_blocking=True))
-
-
-def loss_of(forward, batch):
-    m = forward.m
-    with torch.no_grad():
-        drawn = [
-            (drawing.patches(forward.render(tiles, rest, *grid), *grid), grid)
-            for grid, tiles, rest, _ in batch.pictures
-        ]
-        features = testing.sound(batch) if batch.clips else None
-    with torch.autocast(DEVICE, torch.bfloat16, enabled=CUDA):
-        images = [forward.pictures(*patches, grid) for patches, grid in drawn]
-        sounds = forward.clips(*features) if features else None
-        logits = forward.logits(
-            batch.ids,
-            batch.positions,
-            batch.segments,
-            torch.cat(images) if images else None,
-            sounds,
-            batch.at,
-        )
-    return torch.nn.functional.cross_entropy(logits, batch.targets), m
-
-
-def make_optimiser(m, rate):
-    is_matrix = lambda n, p: p.ndim >= 2 and "embed_tokens" not in n and "position" not in n
-    matrices = [p for n, p in m.named_parameters() if is_matrix(n, p)]
-    rest = [p for n, p in m.named_parameters() if not is_matrix(n, p)]
-    groups = [{"params": matrices, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=CUDA)
-
-
-def step(forward, optimiser, batch):
-    loss, m = loss_of(forward, batch)
-    optimiser.zero_grad(set_to_none=True)
-    loss.backward()
-    norm = torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
-    optimiser.step()
-    return loss.detach(), norm
 
 
 @torch.no_grad()
@@ -136,16 +113,13 @@ def check_forward(m, prompts, log):
     for batch in batches:
         batch = to_device(batch)
         theirs = testing.logits(m, batch).flatten(0, 1)[batch.at]
-        images = [
-            forward_picture(m, grid, tiles, rest) for grid, tiles, rest, _ in batch.pictures
-        ]
         plain = model.Forward(m, False)
         ours = plain.logits(
             batch.ids,
             batch.positions,
             batch.segments,
-            torch.cat(images) if images else None,
-            plain.clips(*testing.sound(batch)) if batch.clips else None,
+            torch.cat([plain.pictures(*drawn) for drawn in pictures(batch)] + sounds(plain, batch)),
+            batch.places,
             batch.at,
         )
         worst = max(worst, (ours - theirs).abs().max().item())
@@ -153,9 +127,13 @@ def check_forward(m, prompts, log):
     return worst
 
 
-def forward_picture(m, grid, tiles, rest):
-    patches = drawing.patches(drawing.render(tiles, rest, *grid), *grid)
-    return model.Forward(m, False).pictures(*patches, grid)
+def pictures(batch):
+    for grid, tiles, rest, _ in batch.pictures:
+        yield *drawing.patches(drawing.render(tiles, rest, *grid), *grid), grid
+
+
+def sounds(forward, batch):
+    return [forward.clips(*testing.sound(batch))] if batch.clips else []
 
 
 def synchronise():
@@ -163,24 +141,19 @@ def synchronise():
         torch.cuda.synchronize()
 
 
-def time_steps(forward, optimiser, batches, count):
-    """Seconds a step, without the waiting for data."""
-    held = [to_device(next(batches)) for _ in range(count)]
-    synchronise()
-    began = time.time()
-    for batch in held:
-        step(forward, optimiser, batch)
-    synchronise()
-    return (time.time() - began) / count
+def agree(one, other):
+    """Loss and gradient of the same batch and weights are the same to bfloat16's accuracy."""
+    for a, b, tolerance in zip(one, other, (0.02, 0.1)):
+        if not abs(a - b) <= tolerance * abs(a):
+            raise ValueError(f"{one} is not {other}")
 
 
-def profile(forward, optimiser, batches):
-    """What takes the time of five steps on the GPU."""
-    held = [to_device(next(batches)) for _ in range(5)]
+def profile(taker, samples):
+    """What takes the time of five steps."""
     kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=kinds) as profiler:
-        for batch in held:
-            step(forward, optimiser, batch)
+        for grid, _ in GRIDS[:5]:
+            taker.take(grid, samples[grid])
         synchronise()
     averages = profiler.key_averages()
     return averages.table(sort_by="self_cuda_time_total", row_limit=25, max_name_column_width=60)
@@ -216,9 +189,10 @@ class Trainer:
             DataLoader(
                 Batches(self.prompts, a.seed, a.rows),
                 batch_size=None,
+                # Otherwise the size of the pictures becomes a list.
+                collate_fn=lambda item: item,
                 num_workers=a.workers,
                 prefetch_factor=4 if a.workers else None,
-                pin_memory=CUDA,
             )
         )
         next(self.batches)
@@ -270,80 +244,69 @@ class Trainer:
         self.log(f"{name}: {kind}/{mode} {json.dumps(share)}")
         return share
 
-    def compile(self):
-        """The compiled forward pass, tried on a few batches, or the plain one if it fails."""
-        plain = model.Forward(self.m, False)
-        optimiser = make_optimiser(self.m, 0.0)
-        if self.a.compare:
-            time_steps(plain, optimiser, self.batches, 3)
-            seconds = time_steps(plain, optimiser, self.batches, 20)
-            self.log(f"eager: {seconds:.4f} s a step")
-        if self.a.eager:
-            return plain
-        try:
-            import torch._dynamo
-
-            # Each layer type, shared or not, with gradients or without, is a variant.
-            for name in ("cache_size_limit", "recompile_limit"):
-                if hasattr(torch._dynamo.config, name):
-                    setattr(torch._dynamo.config, name, 64)
-            compiled = model.Forward(self.m, True)
-            self.compile_drawing(compiled)
-            time_steps(compiled, optimiser, self.batches, 3)
-            batch = to_device(next(self.batches))
-            with torch.no_grad():
-                losses = [loss_of(f, batch)[0].item() for f in (plain, compiled)]
-            self.log(f"compiled; the loss of a batch, eager and compiled: {losses}")
-            if abs(losses[0] - losses[1]) > 0.02 * losses[0]:
-                raise ValueError("the compiled pass gives another loss")
-            seconds = time_steps(compiled, optimiser, self.batches, 20 if self.a.compare else 3)
-            self.log(f"compiled: {seconds:.4f} s a step")
-            if self.a.compare and CUDA:
-                self.log(profile(compiled, optimiser, self.batches))
-            return compiled
-        except Exception:
-            self.log(f"compiling failed, going on without:\n{traceback.format_exc()}")
-            return plain
-
-    def compile_drawing(self, forward):
-        """Draws by a compiled function, if that gives the same pixels."""
-        drawn = torch.compile(drawing.render, dynamic=True)
-        for grid in ((8, 8), (9, 7)):
-            batch = rows.test_batch(self.prompts, 1, "one", range(6), grid=grid)
-            for grid, tiles, rest, _ in to_device(batch).pictures:
-                if not torch.equal(drawn(tiles, rest, *grid), drawing.render(tiles, rest, *grid)):
-                    self.log("compiled drawing differs: drawing eagerly")
-                    return
-        forward.render = drawn
-
-    def train(self):
+    def prepare(self):
+        """What takes a step, by `a.mode`, tried on a batch of each size of picture."""
         a, log = self.a, self.log
-        forward = self.compile()
-        optimiser = make_optimiser(self.m, a.rate)
+        set_precision(True)
+        taker = steps.Taker(self.m, a.rows, a.mode in ("both", "compiled"))
+        samples = {}
+        r = Counter(a.seed, "preparation")
+        for grid, _ in GRIDS:
+            samples[grid] = steps.flat(rows.training_batch(self.prompts, r, a.rows, grid))[1]
+        grid = GRIDS[0][0]
+        plain = taker.plain(grid, samples[grid])
+        first = taker.eager(grid, samples[grid])
+        log(f"loss and gradient of a batch: plain {plain}, as trained {first}")
+        agree(plain, first)
+        if a.mode in ("both", "graphs"):
+            for grid, _ in GRIDS:
+                before = taker.eager(grid, samples[grid])
+                taker.record(grid)
+                after = taker.replay(grid, samples[grid])
+                log(f"recorded {grid}: {before} {after}")
+                agree(before, after)
+        few = [grid for grid, _ in GRIDS[:5]] if CUDA else [grid, grid]
+        for grid in few:
+            taker.take(grid, samples[grid])
+        synchronise()
+        began = time.time()
+        for grid in few:
+            taker.take(grid, samples[grid])
+        synchronise()
+        log(f"{(time.time() - began) / len(few):.4f} s a step")
+        if a.compare and CUDA:
+            log(profile(taker, samples))
+        taker.forget()
+        return taker
+
+    def train(self, taker):
+        a, log = self.a, self.log
         began = time.time()
         seconds = min(a.seconds, BEGAN + a.wall - RESERVE - began)
         log(f"training for {seconds:.0f} s")
-        count, waited, losses, packed, tested = 0, 0.0, [], 0, 0
+        count, waited, packed, tested = 0, 0.0, 0, 0
         while True:
             # Packing and testing on the way take part of the time, not of the schedule's end.
             done = (time.time() - began) / seconds
             if done >= 1:
                 break
-            rate = a.rate * min(1, (count + 1) / WARM_UP) * (0.5 + 0.5 * math.cos(math.pi * done))
-            for group in optimiser.param_groups:
-                group["lr"] = rate + 1e-6
+            warm = min(1, (count + 1) / WARM_UP)
+            taker.rate(1e-6 + a.rate * warm * (0.5 + 0.5 * math.cos(math.pi * done)))
             before = time.time()
-            batch = to_device(next(self.batches))
+            grid, numbers = next(self.batches)
             waited += time.time() - before
-            loss, norm = step(forward, optimiser, batch)
+            taker.take(grid, numbers)
             count += 1
-            losses.append(loss)
             if count % 100 == 0:
-                mean = torch.stack(losses[-100:]).mean().item()
+                loss, norm = taker.means(100)
+                passed = time.time() - began
                 log(
-                    f"step {count}, {time.time() - began:.0f} s, waited {waited:.1f} s, "
-                    f"loss {mean:.4f}, gradient {norm.item():.2f}, rate {rate:.2e}"
+                    f"step {count}, {passed:.0f} s, {passed / count:.4f} s a step, waited "
+                    f"{waited:.1f} s for data, {taker.waited:.1f} s for the GPU; "
+                    f"loss {loss:.4f}, gradient {norm:.2f}"
                 )
+                if not math.isfinite(loss):
+                    raise ValueError("the loss is not finite")
             if int(4 * done) > tested:
                 tested = int(4 * done)
                 self.clip(False)
@@ -354,7 +317,8 @@ class Trainer:
                 packed = int(4 * done)
                 self.pack()
                 self.clip(False)
-        log(f"trained {count} steps, waited {waited:.1f} s")
+        synchronise()
+        log(f"trained {count} steps")
         return count
 
     def final_tests(self):
@@ -403,20 +367,43 @@ class Trainer:
         self.log(f"loaded again: {wrong or 'no key missing'}, difference {difference:.2e}")
 
 
+def restart(trainer, a, log, why):
+    """The program anew, in the next of the modes, for the time that is left."""
+    following = MODES_OF_TRAINING[MODES_OF_TRAINING.index(a.mode) + 1 :]
+    if not following or a.wall - (time.time() - BEGAN) < 150:
+        sys.exit(f"no other mode or no time left: {why}")
+    log(f"{a.mode} failed, going on with {following[0]}:\n{why}")
+    for worker in getattr(trainer.batches, "_workers", []):
+        worker.kill()
+    changed = ["--mode", following[0], "--began", str(BEGAN)]
+    if CUDA and following[0] in ("compiled", "eager"):
+        # A step's time is that of starting its kernels: more rows cost little.
+        changed += ["--rows", "256"]
+    os.execv(sys.executable, [sys.executable, *sys.argv, *changed])
+
+
 def main():
     a = ARGUMENTS.parse_args()
     Path(a.out).mkdir(parents=True, exist_ok=True)
-    log = Log(Path(a.out) / "log.txt")
+    log = Log(Path(a.out) / "log.txt", "a" if a.began else "w")
     log(f"torch {torch.__version__}, transformers {transformers.__version__}, {vars(a)}")
+    trainer = Trainer(a, log)
     if CUDA:
         log(torch.cuda.get_device_name())
-    trainer = Trainer(a, log)
     set_precision(False)
     if check_forward(trainer.m, trainer.prompts, log) > 1e-2:
         sys.exit("our forward pass differs from transformers'")
     trainer.clip(False)
-    set_precision(True)
-    trainer.train()
+    # A hanging preparation would cost the whole run.
+    late = threading.Timer(PATIENCE, restart, (trainer, a, log, "the preparation takes too long"))
+    late.daemon = True
+    late.start()
+    try:
+        taker = trainer.prepare()
+        late.cancel()
+        trainer.train(taker)
+    except Exception:
+        restart(trainer, a, log, traceback.format_exc())
     packing.extend_positions(trainer.m, 3 * max(grid[0] for grid, _ in GRIDS))
     trainer.pack()
     trainer.final_tests()
