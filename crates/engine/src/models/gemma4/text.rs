@@ -2,8 +2,8 @@
 
 use mlx_rs::Array;
 use mlx_rs::Dtype;
+use mlx_rs::ops::concatenate;
 use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_rs::ops::{concatenate, logical_or, minimum, select};
 
 use super::config::{Gemma4Config, LayerKind, TextConfig};
 use super::layer::DecoderLayer;
@@ -190,10 +190,8 @@ struct PerLayerEmbedding {
     layers: i32,
     size: i32,
     hidden: i32,
-    /// Ids of media places, which look up the padding's row.
-    placeholders: Vec<i32>,
-    padding: i32,
-    vocabulary: i32,
+    /// The row of `embedding` that each id looks up.
+    row_of: Array,
 }
 
 impl PerLayerEmbedding {
@@ -204,11 +202,6 @@ impl PerLayerEmbedding {
             text.hidden_size_per_layer_input,
         );
         let shape = [text.vocab_size_per_layer_input, layers * size];
-        let placeholders = [
-            config.image_token_id,
-            config.audio_token_id,
-            config.video_token_id,
-        ];
         Ok(Self {
             embedding: Matrix::load(weights, &format!("{path}.embed_tokens_per_layer"), &shape)?,
             projection: Linear::load(
@@ -226,20 +219,14 @@ impl PerLayerEmbedding {
             layers,
             size,
             hidden: text.hidden_size,
-            placeholders: placeholders
-                .into_iter()
-                .flatten()
-                .map(|id| id as i32)
-                .collect(),
-            padding: text.pad_token_id,
-            vocabulary: text.vocab_size_per_layer_input,
+            row_of: row_of(config),
         })
     }
 
     /// `[1, tokens, layers, size]` for `ids` `[1, tokens]` and merged embeddings `h`.
     fn forward(&self, ids: &Array, h: &Array) -> Result<Array> {
         let shape = [1, ids.dim(1), self.layers, self.size];
-        let rows = self.embedding.rows(&self.text_ids(ids)?)?;
+        let rows = self.embedding.rows(&self.row_of.take_axis(ids, 0)?)?;
         let token = rows
             .multiply(scalar_like((self.size as f32).sqrt(), &rows)?)?
             .reshape(&shape)?;
@@ -253,22 +240,22 @@ impl PerLayerEmbedding {
         let sum = self.norm.forward(&context)?.add(&token)?;
         Ok(sum.multiply(scalar_like(std::f32::consts::FRAC_1_SQRT_2, &sum)?)?)
     }
+}
 
-    fn text_ids(&self, ids: &Array) -> Result<Array> {
-        let mut is_media: Option<Array> = None;
-        for &placeholder in &self.placeholders {
-            let is_this = ids.eq(Array::from_int(placeholder))?;
-            is_media = Some(match is_media {
-                Some(others) => logical_or(&others, &is_this)?,
-                None => is_this,
-            });
-        }
-        let ids = match is_media {
-            Some(is_media) => select(&is_media, Array::from_int(self.padding), ids)?,
-            None => ids.clone(),
-        };
-        // MLX checks no index. transformers fails on an id beyond this table, which a model
-        // may still generate; here it takes the last row.
-        Ok(minimum(&ids, Array::from_int(self.vocabulary - 1))?)
-    }
+/// Media places look up the padding's row. transformers fails on an id beyond the table, which a
+/// model may still generate, and MLX checks no index: here it takes the last row.
+fn row_of(config: &Gemma4Config) -> Array {
+    let text = &config.text_config;
+    let (rows, ids) = (text.vocab_size_per_layer_input, text.vocab_size.max(0));
+    let media = [
+        config.image_token_id,
+        config.audio_token_id,
+        config.video_token_id,
+    ];
+    let of = |id: i32| {
+        let is_media = media.contains(&Some(id as u32));
+        if is_media { text.pad_token_id } else { id }
+    };
+    let rows: Vec<i32> = (0..ids).map(|id| of(id).min(rows - 1)).collect();
+    Array::from_slice(&rows, &[ids])
 }
