@@ -5,6 +5,7 @@ use mlx_rs::Dtype;
 use mlx_rs::ops::concatenate;
 use mlx_rs::ops::indexing::TryIndexOp;
 
+use super::attention::rope;
 use super::config::{Gemma4Config, LayerKind, TextConfig};
 use super::layer::DecoderLayer;
 use super::load_norm;
@@ -12,7 +13,10 @@ use crate::Result;
 use crate::cache::{Cache, KeysValues};
 use crate::checkpoint::weights::Weights;
 use crate::models::{Chunk, Placed};
-use crate::nn::{Linear, Mask, Matrix, RmsNorm, scalar_like, soft_cap};
+use crate::nn::{Linear, Mask, Matrix, RmsNorm, Rope, scalar_like, soft_cap};
+
+/// In the order of what there is one of a kind.
+const KINDS: [LayerKind; 2] = [LayerKind::Sliding, LayerKind::Full];
 
 /// The decoder.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub(super) struct TextModel {
     /// Of each layer, the one whose keys and values it reads.
     key_value_layers: Vec<usize>,
     kinds: Vec<LayerKind>,
+    /// Of sliding and of full layers.
+    ropes: [Rope; 2],
     window: i32,
     norm: RmsNorm,
     per_layer: Option<PerLayerEmbedding>,
@@ -49,6 +55,7 @@ impl TextModel {
                 .map(|index| text.key_value_layer(index))
                 .collect(),
             kinds: text.layer_types.clone(),
+            ropes: KINDS.map(|kind| rope(text, kind)),
             window: text.sliding_window,
             norm: load_norm(weights, &format!("{path}.norm"), hidden, text)?,
             per_layer: match text.hidden_size_per_layer_input {
@@ -71,28 +78,40 @@ impl TextModel {
         logits: bool,
     ) -> Result<Option<Array>> {
         let tokens = chunk.ids.dim(1);
-        let position = cache.layer(0).offset() + tokens - 1;
+        let first = cache.layer(0).offset();
         let mut h = self.embed(chunk)?;
+        let rotations = |first, tokens| -> Result<[_; 2]> {
+            let [sliding, full] = &self.ropes;
+            Ok([
+                sliding.at(first, tokens, h.dtype())?,
+                full.at(first, tokens, h.dtype())?,
+            ])
+        };
+        let of_all = rotations(first, tokens)?;
+        let of_last = match tokens {
+            1 => None,
+            _ => Some(rotations(first + tokens - 1, 1)?),
+        };
         let mut per_layer = match &self.per_layer {
             Some(embedding) => Some(embedding.forward(chunk.ids, &h)?),
             None => None,
         };
-        let masks = [LayerKind::Sliding, LayerKind::Full].map(|kind| self.mask(kind, chunk, cache));
+        let masks = KINDS.map(|kind| self.mask(kind, chunk, cache));
         let mut shared: Vec<Option<KeysValues>> = vec![None; self.layers.len()];
         let last = (.., -1.., ..);
 
         for (index, layer) in self.layers.iter().enumerate() {
             let source = self.key_value_layers[index];
             let input = |per_layer: &Option<Array>| per_layer_input(per_layer.as_ref(), index);
+            let kind = usize::from(self.kinds[index] == KINDS[1]);
             if source == index {
-                let [sliding, full] = &masks;
-                let mask = if self.kinds[index] == LayerKind::Sliding {
-                    sliding
-                } else {
-                    full
-                };
-                (h, shared[index]) =
-                    layer.forward(&h, input(&per_layer)?.as_ref(), cache.layer(index), mask)?;
+                (h, shared[index]) = layer.forward(
+                    &h,
+                    input(&per_layer)?.as_ref(),
+                    cache.layer(index),
+                    &masks[kind],
+                    &of_all[kind],
+                )?;
                 continue;
             }
             let Some(keys_values) = shared[source].as_ref().filter(|_| logits) else {
@@ -105,7 +124,9 @@ impl TextModel {
                     None => None,
                 };
             }
-            h = layer.forward_shared(&h, input(&per_layer)?.as_ref(), position, keys_values)?;
+            let per_layer = input(&per_layer)?;
+            let of_last = of_last.as_ref().unwrap_or(&of_all);
+            h = layer.forward_shared(&h, per_layer.as_ref(), &of_last[kind], keys_values)?;
         }
         if !logits {
             return Ok(None);
