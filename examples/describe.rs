@@ -43,19 +43,19 @@ struct Arguments {
 #[derive(Args)]
 struct Media {
     /// A picture (PNG, JPEG, WebP, GIF, BMP, TIFF); may be given several times
-    #[arg(long = "image", value_name = "FILE")]
+    #[arg(long = "image", value_name = "FILE_OR_URL")]
     images: Vec<PathBuf>,
     /// A clip of sound (WAV, FLAC, MP3, Ogg, M4A and others); may be given several times
-    #[arg(long = "audio", value_name = "FILE")]
+    #[arg(long = "audio", value_name = "FILE_OR_URL")]
     sounds: Vec<PathBuf>,
     /// An animated picture, or any video that the program ffmpeg decodes; may be given several
     /// times
-    #[arg(long = "video", value_name = "FILE")]
+    #[arg(long = "video", value_name = "FILE_OR_URL")]
     videos: Vec<PathBuf>,
 }
 
 impl Media {
-    /// The files in the order of the command line.
+    /// The media in the order of the command line.
     fn in_order(self, matches: &ArgMatches) -> Vec<(MediaKind, MediaSource)> {
         let kinds = [
             ("images", MediaKind::Image, self.images),
@@ -65,7 +65,7 @@ impl Media {
         let mut media: Vec<(usize, MediaKind, MediaSource)> = Vec::new();
         for (id, kind, paths) in kinds {
             let places = matches.indices_of(id).into_iter().flatten();
-            let sources = paths.into_iter().map(MediaSource::Path);
+            let sources = paths.into_iter().map(support::media_source);
             media.extend(places.zip(sources).map(|(at, source)| (at, kind, source)));
         }
         media.sort_by_key(|(at, ..)| *at);
@@ -82,9 +82,8 @@ fn main() -> Result<ExitCode> {
     let cancel = CancelToken::new();
     support::cancel_on_interrupt(&cancel)?;
 
-    let engine = arguments
-        .model
-        .load(Engine::builder(&arguments.model.model))?;
+    let builder = Engine::builder(&arguments.model.model).fetcher(support::fetcher_of_own_urls());
+    let engine = arguments.model.load(builder)?;
     let media = arguments.media.in_order(&matches);
     let conversation = Conversation::user(arguments.prompt, media);
     for _ in 0..arguments.repeat {

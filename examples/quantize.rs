@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release --example quantize -- \
-//!     --model assets/demo-model --output /tmp/demo-4bit --bits 4 --group-size 32
+//!     --model assets/demo-model --output demo-4bit --bits 4 --group-size 32
 //! ```
 #![allow(
     clippy::print_stdout,

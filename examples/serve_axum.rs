@@ -24,7 +24,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use clap::Parser;
 use futures_util::StreamExt;
-use prefill::{Engine, Event, FinishReason, MessageRules, Request, Sampling};
+use prefill::{Engine, Event, FetchPolicy, Fetcher, FinishReason, MessageRules, Request, Sampling};
 use serde_json::{Value, json};
 
 mod support;
@@ -43,9 +43,11 @@ struct Arguments {
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let options = arguments.model;
+    // Clients name media by URL, and no such URL leads to an inside address.
+    let builder =
+        Engine::builder(&options.model).fetcher(Fetcher::new(FetchPolicy::default(), &rules()));
     // Loading waits, so it does so on a thread of its own.
-    let engine = tokio::task::spawn_blocking(move || options.load(Engine::builder(&options.model)))
-        .await??;
+    let engine = tokio::task::spawn_blocking(move || options.load(builder)).await??;
     let router = Router::new()
         .route("/v1/chat/completions", post(complete))
         .with_state(engine);
@@ -114,9 +116,16 @@ async fn complete(State(engine): State<Engine>, Json(body): Json<Value>) -> Resp
     refusal(StatusCode::INTERNAL_SERVER_ERROR, "the answer has no end")
 }
 
+/// The default rules let no client name a file of this machine.
+fn rules() -> MessageRules {
+    MessageRules {
+        urls: true,
+        ..MessageRules::default()
+    }
+}
+
 fn request(engine: &Engine, body: &Value) -> prefill::Result<Request> {
-    // The default rules let no client name a file of this machine.
-    let conversation = MessageRules::default().read(&body["messages"])?;
+    let conversation = rules().read(&body["messages"])?;
     let mut request = Request::new(conversation);
     if let Some(tokens) = body["max_tokens"].as_u64() {
         request = request.max_tokens(tokens as usize);

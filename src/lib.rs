@@ -9,6 +9,9 @@
 //! - [`Checkpoint`], [`Preparer`], [`MlxThread`], [`Model`] and [`Sequence`]: the level
 //!   below, for those who step a model themselves.
 //!
+//! The feature `fetch`, off by default, lets conversations name media by URL
+//! (`EngineBuilder::fetcher`).
+//!
 //! # Example
 #![doc = include_str!("../docs/example.md")]
 //! # What it does not do yet

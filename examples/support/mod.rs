@@ -12,7 +12,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use prefill::{CancelToken, Engine, EngineBuilder, KvQuantization, Progress, WorkingType};
+use prefill::{
+    CancelToken, Engine, EngineBuilder, FetchPolicy, Fetcher, KvQuantization, MediaSource,
+    MessageRules, Progress, WorkingType,
+};
 
 /// What a shell expects of a program that Ctrl-C ended: 128 and the number of the signal.
 pub fn interrupted() -> ExitCode {
@@ -46,6 +49,25 @@ pub fn cancel_on_interrupt(cancel: &CancelToken) -> Result<()> {
         cancel.cancel();
     })?;
     Ok(())
+}
+
+/// What a command line names: a URL, or a file.
+pub fn media_source(name: PathBuf) -> MediaSource {
+    match name.to_str() {
+        Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
+            MediaSource::Url(url.to_owned())
+        }
+        _ => MediaSource::Path(name),
+    }
+}
+
+/// Fetches what the one at the keyboard names, inside addresses too.
+pub fn fetcher_of_own_urls() -> Fetcher {
+    let policy = FetchPolicy {
+        private_addresses: true,
+        ..FetchPolicy::default()
+    };
+    Fetcher::new(policy, &MessageRules::default())
 }
 
 /// The working types by the names that the options have.

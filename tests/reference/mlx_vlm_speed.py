@@ -1,11 +1,13 @@
-"""mlx-vlm's prefill and decode speed on a checkpoint with pictures, three times in one process.
+"""mlx-vlm's prefill and decode speed on a checkpoint, several times in one process.
 
-usage: mlx_vlm_speed.py CHECKPOINT INPUTS DECODED_TOKENS    (needs mlx-vlm 0.7.6)
+usage: mlx_vlm_speed.py CHECKPOINT INPUTS DECODED_TOKENS [ANSWERS]    (needs mlx-vlm 0.7.6)
 
-INPUTS is a safetensors file with `ids` [tokens] and what the model takes beside them, such as
-`pixel_values`; `speed_inputs.py` writes it.
+INPUTS is a safetensors file with `ids` and what the model takes beside them, such as
+`pixel_values`; `speed_inputs.py` writes it. Writes one JSON object an answer, whose prefill
+includes the towers; `speed_rounds.py` reads them.
 """
 
+import json
 import pathlib
 import sys
 import time
@@ -18,14 +20,12 @@ CHUNK = 512
 
 model = load_model(pathlib.Path(sys.argv[1]))
 inputs = mx.load(sys.argv[2])
-decoded = int(sys.argv[3])
+decoded, answers = (int(argument) for argument in (sys.argv[3:] + [3])[:2])
 ids = inputs.pop("ids")[None]
 copies = inputs.pop("copies").item()
 inputs = {name: mx.concatenate([value] * copies) for name, value in inputs.items()}
 pixels = inputs.pop("pixel_values", None)
-for _ in range(3):
-    mx.clear_cache()
-    mx.reset_peak_memory()
+for _ in range(answers):
     start = time.perf_counter()
     embedded = model.get_input_embeddings(ids, pixels, **inputs).to_dict()
     embeddings = embedded.pop("inputs_embeds")
@@ -46,6 +46,7 @@ for _ in range(3):
             **part,
         )
         mx.eval([c.state for c in caches])
+        mx.clear_cache()
     token = mx.argmax(out.logits[:, -1], -1)
     token.item()
     first = time.perf_counter()
@@ -58,8 +59,12 @@ for _ in range(3):
         token = following
     token.item()
     end = time.perf_counter()
-    print(
-        f"{count} tokens: towers {encoded - start:.3f} s, prefill with them "
-        f"{count / (first - start):.0f}/s, decode {(decoded - 1) / (end - first):.1f}/s, "
-        f"peak memory {mx.get_peak_memory() / 1e9:.2f} GB"
-    )
+    answer = {
+        "prompt_tokens": count,
+        "decoded_tokens": decoded,
+        "prefill_rate": count / (first - start),
+        "decode_rate": (decoded - 1) / (end - first),
+        "peak_memory": mx.get_peak_memory(),
+        "tower_seconds": encoded - start,
+    }
+    print(json.dumps(answer), flush=True)

@@ -36,7 +36,7 @@ pub(crate) fn demo() -> Result<()> {
 }
 
 /// Features that are off by default, need nothing of the system, and are tested.
-const FEATURES: [&str; 2] = ["--features", "prefill-multimodal-prompt/fetch"];
+const FEATURES: [&str; 2] = ["--features", "prefill-engine/fetch"];
 
 /// Runs every test. MLX's state is shared by a whole process, so cargo-nextest, which
 /// gives each test a process of its own, is used where it is installed.

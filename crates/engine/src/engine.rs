@@ -109,6 +109,8 @@ impl Engine {
             progress: None,
             hub: None,
             download: None,
+            #[cfg(feature = "fetch")]
+            fetcher: None,
         }
     }
 
@@ -286,6 +288,8 @@ pub struct EngineBuilder {
     progress: Option<OnProgress>,
     hub: Option<Hub>,
     download: Option<OnProgress>,
+    #[cfg(feature = "fetch")]
+    fetcher: Option<crate::Fetcher>,
 }
 
 impl fmt::Debug for EngineBuilder {
@@ -359,6 +363,27 @@ impl EngineBuilder {
         self
     }
 
+    /// Lets conversations name media by URL: `fetcher` has the limits, and the guard against
+    /// requests to inside addresses. [`Engine::generate`] waits for them on the calling thread,
+    /// each within the fetcher's time. Without one, URLs are refused.
+    ///
+    /// ```no_run
+    /// use prefill_engine::{Conversation, Engine, FetchPolicy, Fetcher, MediaKind, MediaSource};
+    /// use prefill_engine::{MessageRules, Request};
+    ///
+    /// let fetcher = Fetcher::new(FetchPolicy::default(), &MessageRules::default());
+    /// let engine = Engine::builder("org/name").fetcher(fetcher).build()?;
+    /// let picture = MediaSource::Url("https://example.org/a.png".to_owned());
+    /// let question = Conversation::user("What is here?", [(MediaKind::Image, picture)]);
+    /// let answer = engine.generate(Request::new(question))?.text()?;
+    /// # Ok::<(), prefill_engine::Error>(())
+    /// ```
+    #[cfg(feature = "fetch")]
+    pub fn fetcher(mut self, fetcher: crate::Fetcher) -> Self {
+        self.fetcher = Some(fetcher);
+        self
+    }
+
     /// Loads the model; returns when it is ready.
     ///
     /// # Errors
@@ -375,6 +400,11 @@ impl EngineBuilder {
             checkpoint = checkpoint.with_adapter(adapter)?;
         }
         let preparer = Preparer::open(&checkpoint)?;
+        #[cfg(feature = "fetch")]
+        let preparer = match self.fetcher {
+            Some(fetcher) => preparer.with_fetcher(fetcher),
+            None => preparer,
+        };
         let stop_ids = checkpoint.stop_ids().clone();
         let sampling = Sampling::from_folder(checkpoint.folder())?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);

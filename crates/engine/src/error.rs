@@ -109,6 +109,15 @@ pub enum Error {
         /// Which medium of the conversation, in document order.
         index: usize,
     },
+    /// A conversation part names a URL, and nothing was given to fetch it with: see the feature
+    /// `fetch`.
+    #[error("{kind} input {index} is a URL, and URLs are not fetched here")]
+    NoFetcher {
+        /// The kind.
+        kind: MediaKind,
+        /// Which medium of the conversation, in document order.
+        index: usize,
+    },
     /// A tower gave another number of rows than the prompt has places for.
     #[error("the {kind} tower gave {found} rows for {expected} places in the prompt")]
     FeatureRows {

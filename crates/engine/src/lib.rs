@@ -38,6 +38,11 @@
 //! transformers, and towers of f16 checkpoints are f32 altogether, since their values leave
 //! f16's range. Where implementations differ, transformers is followed.
 //!
+//! # Media by URL
+//! With the feature `fetch` (off by default), `EngineBuilder::fetcher` lets conversations name
+//! media by URL, within a `Fetcher`'s limits and never from inside addresses. Without it no
+//! request makes a connection.
+//!
 //! # What it does not do yet
 //! It runs one answer at a time, and does not yet keep what it computed: the caches that give
 //! the project its name come next.
@@ -76,6 +81,8 @@ pub use prompt::{
     AnswerFormat, Conversation, MediaKind, MediaSource, Message, MessageRules, Mrope, Positions,
     PreparedMedium, PreparedPrompt, Preparer, Prompt, Span, TemplateOptions, ToolCall,
 };
+#[cfg(feature = "fetch")]
+pub use prompt::{FetchPolicy, Fetcher};
 pub use quantize::{Quantised, QuantizationMode, QuantizeOptions, quantize_checkpoint};
 pub use request::Request;
 pub use reuse::{

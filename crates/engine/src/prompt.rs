@@ -9,6 +9,8 @@ pub use prefill_multimodal_prompt::{
     Prompt, Span, TemplateOptions, ToolCall,
 };
 use prefill_multimodal_prompt::{ChatTemplate, Tokens};
+#[cfg(feature = "fetch")]
+pub use prefill_multimodal_prompt::{FetchPolicy, Fetcher};
 
 pub use self::media::PreparedMedium;
 use self::media::{Media, Medium};
@@ -36,6 +38,8 @@ pub struct Preparer {
     bos_token: String,
     eos_token: String,
     answers: Option<Answers>,
+    #[cfg(feature = "fetch")]
+    fetcher: Option<Fetcher>,
 }
 
 /// How the model writes its answers.
@@ -108,7 +112,18 @@ impl Preparer {
             tokens,
             bos_token,
             eos_token,
+            #[cfg(feature = "fetch")]
+            fetcher: None,
         })
+    }
+
+    /// Has media that a conversation names by URL fetched by `fetcher`; without one they are
+    /// refused. [`prepare`](Self::prepare) then waits for them, one after the other.
+    #[cfg(feature = "fetch")]
+    #[must_use]
+    pub fn with_fetcher(mut self, fetcher: Fetcher) -> Self {
+        self.fetcher = Some(fetcher);
+        self
     }
 
     /// Renders, tokenises and splices a conversation, and prepares its media. Of `options`,
@@ -116,8 +131,8 @@ impl Preparer {
     ///
     /// # Errors
     /// [`Error::NoTower`] for a kind of medium that the checkpoint does not take,
-    /// [`Error::NoSource`] and [`Error::Media`] for one that can't be read, and
-    /// [`Error::Prompt`] if template and media do not fit.
+    /// [`Error::NoSource`], [`Error::NoFetcher`] and [`Error::Media`] for one that can't be
+    /// read, and [`Error::Prompt`] if template and media do not fit, or a URL can't be fetched.
     pub fn prepare(
         &self,
         conversation: &Conversation,
@@ -132,10 +147,11 @@ impl Preparer {
             .iter()
             .enumerate()
             .map(|(index, (kind, source))| {
+                let fetched = self.fetched(*kind, source)?;
                 self.media.prepare(Medium {
                     kind: *kind,
                     index,
-                    source,
+                    source: fetched.as_ref().unwrap_or(source),
                 })
             })
             .collect::<Result<Vec<_>>>()?;
@@ -155,6 +171,27 @@ impl Preparer {
             prompt,
             media,
         })
+    }
+
+    /// What a URL leads to, if a source is one and URLs may be fetched.
+    #[cfg(feature = "fetch")]
+    fn fetched(&self, kind: MediaKind, source: &MediaSource) -> Result<Option<MediaSource>> {
+        Ok(match (source, &self.fetcher) {
+            (MediaSource::Url(url), Some(fetcher)) => {
+                Some(MediaSource::Bytes(fetcher.fetch(kind, url)?))
+            }
+            _ => None,
+        })
+    }
+
+    #[cfg(not(feature = "fetch"))]
+    #[allow(
+        clippy::unused_self,
+        clippy::unnecessary_wraps,
+        reason = "as with the feature"
+    )]
+    fn fetched(&self, _: MediaKind, _: &MediaSource) -> Result<Option<MediaSource>> {
+        Ok(None)
     }
 
     /// How the model writes thoughts and tool calls, if it is known to.

@@ -159,20 +159,20 @@ fn recurrent(inputs: &DeltaInputs, memory: &Array) -> Result<(Array, Array)> {
     let mut s = memory.reshape(&[key_heads, group, value_size, key_size])?;
     let mut outputs = Vec::with_capacity(inputs.tokens() as usize);
     for token in 0..inputs.tokens() {
-        let row = |x: &Array| x.try_index(token);
+        // Slices: a plain index would be a gather, a kernel of its own.
+        let row = |x: &Array| x.try_index(token..token + 1);
         let key_row = |x: &Array| row(x)?.reshape(&[key_heads, 1, 1, key_size]);
-        let value_row = |x: &Array| row(x)?.reshape(&[key_heads, group, -1]);
+        let value_row = |x: &Array| row(x)?.reshape(&[key_heads, group, -1, 1]);
         let (q, k) = (key_row(&inputs.queries)?, key_row(&inputs.keys)?);
-        let decay = exp(value_row(&inputs.log_decay)?)?.expand_dims(-1)?;
-        s = s.multiply(decay)?;
-        let found = s.multiply(&k)?.sum_axis(-1, false)?;
+        s = s.multiply(exp(value_row(&inputs.log_decay)?)?)?;
+        let found = s.multiply(&k)?.sum_axis(-1, true)?;
         let beta = value_row(&inputs.beta)?;
         let change = value_row(&inputs.values)?.subtract(found)?.multiply(beta)?;
-        s = s.add(k.multiply(change.expand_dims(-1)?)?)?;
+        s = s.add(k.multiply(change)?)?;
         let y = s.multiply(&q)?.sum_axis(-1, false)?;
-        outputs.push(y.reshape(&[value_heads, value_size])?);
+        outputs.push(y.reshape(&[1, value_heads, value_size])?);
     }
-    Ok((stack(&outputs, 0)?, s.reshape(memory.shape())?))
+    Ok((concatenate(&outputs, 0)?, s.reshape(memory.shape())?))
 }
 
 /// In chunks of `size` tokens, a power of two which divides their number.

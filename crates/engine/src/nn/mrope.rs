@@ -1,11 +1,10 @@
 //! Rotary position embedding in three dimensions (Qwen2-VL's M-RoPE, in Qwen3-VL's
 //! interleaved form): each frequency turns with a token's time, row or column.
 
-use mlx_rs::fast::rope;
 use mlx_rs::ops::concatenate;
-use mlx_rs::ops::indexing::TryIndexOp;
 use mlx_rs::{Array, Dtype};
 
+use super::{Rope, Rotation};
 use crate::Result;
 use crate::models::Positions;
 
@@ -16,6 +15,8 @@ pub(crate) struct Mrope {
     dimensions: i32,
     /// `[dimensions / 2]`, f32: `base^(2j/dimensions)`.
     wavelengths: Array,
+    /// Positions that are the same on every axis.
+    plain: Rope,
     /// Of each frequency, the axis whose position it turns with.
     axes: Array,
 }
@@ -41,20 +42,21 @@ impl Mrope {
         wavelengths.eval()?;
         Ok(Self {
             dimensions,
+            plain: Rope::given(dimensions, wavelengths.clone()),
             wavelengths,
             axes: Array::from_slice(&axes, &[pairs]),
         })
     }
 
-    /// What turns the heads of tokens at `positions`, in every layer.
-    pub(crate) fn at(&self, positions: &Positions, dtype: Dtype) -> Result<Rotation<'_>> {
+    /// What turns the heads of `tokens` tokens at `positions`, in every layer.
+    pub(crate) fn at(
+        &self,
+        positions: &Positions,
+        tokens: i32,
+        dtype: Dtype,
+    ) -> Result<Rotation<'_>> {
         let positions = match positions {
-            Positions::From(first) => {
-                return Ok(Rotation::Consecutive {
-                    rope: self,
-                    first: *first,
-                });
-            }
+            Positions::From(first) => return self.plain.at(*first, tokens, dtype),
             Positions::Each(positions) => positions,
         };
         // [tokens, pairs]: the position that counts for each frequency.
@@ -69,55 +71,6 @@ impl Mrope {
             cos: both.cos()?.as_dtype(dtype)?,
             sin: both.sin()?.as_dtype(dtype)?,
         })
-    }
-}
-
-/// The rotation of the tokens of one forward call.
-#[derive(Debug)]
-pub(crate) enum Rotation<'r> {
-    /// One after the other from `first`, the same on every axis: a plain rotary embedding.
-    Consecutive { rope: &'r Mrope, first: i32 },
-    /// Any positions; `[tokens, dimensions]` each.
-    Table {
-        dimensions: i32,
-        cos: Array,
-        sin: Array,
-    },
-}
-
-impl Rotation<'_> {
-    /// Turns the first dimensions of `[batch, heads, tokens, D]`, dimension `j` with
-    /// `j + dimensions / 2`.
-    pub(crate) fn apply(&self, x: &Array) -> Result<Array> {
-        let (dimensions, cos, sin) = match self {
-            Self::Consecutive { rope: r, first } => {
-                return Ok(rope(
-                    x,
-                    r.dimensions,
-                    false,
-                    None,
-                    1.0,
-                    *first,
-                    &r.wavelengths,
-                )?);
-            }
-            Self::Table {
-                dimensions,
-                cos,
-                sin,
-            } => (*dimensions, cos, sin),
-        };
-        let turning = x.try_index((.., .., .., 0..dimensions))?;
-        let turned = turning
-            .multiply(cos)?
-            .add(rotate_half(&turning)?.multiply(sin)?)?;
-        if dimensions == x.dim(3) {
-            return Ok(turned);
-        }
-        Ok(concatenate(
-            &[turned, x.try_index((.., .., .., dimensions..))?],
-            -1,
-        )?)
     }
 }
 
@@ -155,10 +108,10 @@ mod tests {
     fn a_table_of_consecutive_positions_is_the_plain_rotation() {
         let mrope = Mrope::new(16, 250.0, [3, 3, 2]).unwrap();
         let x = heads(5, 24);
-        let plain = mrope.at(&Positions::From(7), Dtype::Float32).unwrap();
+        let plain = mrope.at(&Positions::From(7), 5, Dtype::Float32).unwrap();
         let ids: Vec<i32> = (7..12).cycle().take(15).collect();
         let each = Positions::Each(Array::from_slice(&ids, &[3, 5]));
-        let table = mrope.at(&each, Dtype::Float32).unwrap();
+        let table = mrope.at(&each, 5, Dtype::Float32).unwrap();
         let (plain, table) = (plain.apply(&x).unwrap(), table.apply(&x).unwrap());
         for (a, b) in plain
             .as_slice::<f32>()
@@ -174,7 +127,11 @@ mod tests {
         let mrope = Mrope::new(16, 250.0, [3, 3, 2]).unwrap();
         let x = heads(1, 16);
         let ids = Positions::Each(Array::from_slice(&[3, 11, 29], &[3, 1]));
-        let turned = mrope.at(&ids, Dtype::Float32).unwrap().apply(&x).unwrap();
+        let turned = mrope
+            .at(&ids, 1, Dtype::Float32)
+            .unwrap()
+            .apply(&x)
+            .unwrap();
         let (x, turned) = (x.as_slice::<f32>(), turned.as_slice::<f32>());
         for j in 0..8usize {
             let position = match j {

@@ -1,14 +1,19 @@
 //! Rotary position embedding of text (Su et al. 2021), in the rotate-half pairing:
 //! dimension `j` turns with `j + D/2`.
 
-use mlx_rs::Array;
 use mlx_rs::fast::rope;
+use mlx_rs::ops::indexing::TryIndexOp;
+use mlx_rs::ops::{concatenate, ones_dtype, zeros_dtype};
+use mlx_rs::{Array, Dtype};
+use mlx_sys_ext::Backend;
 
+use super::rotate_half;
 use crate::Result;
 
 /// The rotation of one kind of layer.
 #[derive(Debug)]
 pub(crate) struct Rope {
+    /// Dimensions of a head that turn: the first ones.
     dimensions: i32,
     kind: Kind,
 }
@@ -53,8 +58,35 @@ impl Rope {
         }
     }
 
+    /// The first `dimensions` turn with these wavelengths, `[dimensions / 2]` in f32.
+    pub(crate) fn given(dimensions: i32, wavelengths: Array) -> Self {
+        Self {
+            dimensions,
+            kind: Kind::Given(wavelengths),
+        }
+    }
+
+    /// What turns `tokens` tokens, the first at position `first`, in every layer of the kind.
+    pub(crate) fn at(&self, first: i32, tokens: i32, dtype: Dtype) -> Result<Rotation<'_>> {
+        if Backend::current()? != Backend::Cpu {
+            return Ok(Rotation::Consecutive { rope: self, first });
+        }
+        // There MLX has no kernel, and takes sines and cosines anew at every call. They are what
+        // becomes of pairs (1, 0), and turn others to the same bits.
+        let shape = [1, 1, tokens, self.dimensions / 2];
+        let pairs = [ones_dtype(&shape, dtype)?, zeros_dtype(&shape, dtype)?];
+        let turned = self.forward(&concatenate(&pairs, -1)?, first)?;
+        let parts = turned.split_equal(2, -1)?;
+        let both = |part: &Array| concatenate(&[part, part], -1);
+        Ok(Rotation::Table {
+            dimensions: self.dimensions,
+            cos: both(&parts[0])?,
+            sin: both(&parts[1])?,
+        })
+    }
+
     /// Turns `[batch, heads, tokens, D]`, whose first token is at position `offset`.
-    pub(crate) fn forward(&self, x: &Array, offset: i32) -> Result<Array> {
+    fn forward(&self, x: &Array, offset: i32) -> Result<Array> {
         Ok(match &self.kind {
             Kind::Default { base } => rope(x, self.dimensions, false, *base, 1.0, offset, None)?,
             Kind::Given(wavelengths) => {
@@ -64,9 +96,65 @@ impl Rope {
     }
 }
 
+/// The rotation of the tokens of one forward call.
+#[derive(Debug)]
+pub(crate) enum Rotation<'r> {
+    /// One after the other from `first`.
+    Consecutive { rope: &'r Rope, first: i32 },
+    /// Any positions; `[..., tokens, dimensions]` each.
+    Table {
+        dimensions: i32,
+        cos: Array,
+        sin: Array,
+    },
+}
+
+impl Rotation<'_> {
+    /// Turns the first dimensions of `[batch, heads, tokens, D]`, dimension `j` with
+    /// `j + dimensions / 2`.
+    pub(crate) fn apply(&self, x: &Array) -> Result<Array> {
+        let (dimensions, cos, sin) = match self {
+            Self::Consecutive { rope, first } => return rope.forward(x, *first),
+            Self::Table {
+                dimensions,
+                cos,
+                sin,
+            } => (*dimensions, cos, sin),
+        };
+        let turning = x.try_index((.., .., .., 0..dimensions))?;
+        let turned = turning
+            .multiply(cos)?
+            .add(rotate_half(&turning)?.multiply(sin)?)?;
+        if dimensions == x.dim(3) {
+            return Ok(turned);
+        }
+        Ok(concatenate(
+            &[turned, x.try_index((.., .., .., dimensions..))?],
+            -1,
+        )?)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What all layers of a call share on the CPU gives the bits of MLX's own rotation.
+    #[test]
+    fn a_table_turns_as_the_operation_does() {
+        let values: Vec<f32> = (0..144).map(|i| (i as f32 * 0.7).sin()).collect();
+        for dtype in [Dtype::Float32, Dtype::Bfloat16, Dtype::Float16] {
+            let x = Array::from_slice(&values, &[1, 2, 3, 24]);
+            let x = x.as_dtype(dtype).unwrap();
+            for rope in [Rope::new(24, 1e4), Rope::new(16, 1e6), {
+                Rope::proportional(24, 1e6, 0.25, 8.0)
+            }] {
+                let found = rope.at(77, 3, dtype).unwrap().apply(&x).unwrap();
+                let expected = rope.forward(&x, 77).unwrap();
+                assert!(found.eq_values(&expected).unwrap(), "{dtype:?} {rope:?}");
+            }
+        }
+    }
 
     /// `x` turned by the definition, in f64.
     fn turned(x: &[f32], position: i32, frequencies: &[f64]) -> Vec<f64> {

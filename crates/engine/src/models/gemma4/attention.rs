@@ -7,7 +7,7 @@ use super::load_norm;
 use crate::Result;
 use crate::cache::{KeysValues, LayerCache};
 use crate::checkpoint::weights::Weights;
-use crate::nn::{Linear, Mask, RmsNorm, Rope, attend};
+use crate::nn::{Linear, Mask, RmsNorm, Rope, Rotation, attend};
 
 /// One layer's attention.
 #[derive(Debug)]
@@ -17,7 +17,6 @@ pub(super) struct Attention {
     window: Option<i32>,
     query: Linear,
     query_norm: RmsNorm,
-    rope: Rope,
     scale: f32,
     /// None where an earlier layer's keys and values are read.
     own: Option<KeyValueProjection>,
@@ -72,12 +71,9 @@ impl Attention {
         } else {
             None
         };
-        let (window, rope) = match kind {
-            LayerKind::Sliding => (
-                Some(config.sliding_window),
-                &config.rope_parameters.sliding_attention,
-            ),
-            LayerKind::Full => (None, &config.rope_parameters.full_attention),
+        let window = match kind {
+            LayerKind::Sliding => Some(config.sliding_window),
+            LayerKind::Full => None,
         };
         Ok(Self {
             heads,
@@ -90,7 +86,6 @@ impl Attention {
                 heads * head_size,
             )?,
             query_norm: load_norm(weights, &format!("{path}.q_norm"), head_size, config)?,
-            rope: rotation(head_size, rope),
             scale: config.dialect.attention_scale,
             own,
             out: Linear::load(
@@ -109,19 +104,19 @@ impl Attention {
         x: &Array,
         cache: &mut LayerCache,
         mask: &Mask,
+        rotation: &Rotation<'_>,
     ) -> Result<(Array, Option<KeysValues>)> {
         let Some(own) = &self.own else {
             return Ok((x.clone(), None));
         };
-        let offset = cache.offset();
-        let queries = self.queries(x, offset)?;
+        let queries = self.queries(x, rotation)?;
         let projected = own.key.forward(x)?;
         let keys = split_heads(&projected, own.heads, self.head_size)?;
         let values = match &own.value {
             Some(value) => split_heads(&value.forward(x)?, own.heads, self.head_size)?,
             None => keys.clone(),
         };
-        let keys = self.rope.forward(&own.key_norm.forward(&keys)?, offset)?;
+        let keys = rotation.apply(&own.key_norm.forward(&keys)?)?;
         let values = match &own.value_norm {
             Some(norm) => norm.forward(&values)?,
             None => values,
@@ -132,23 +127,22 @@ impl Attention {
     }
 
     /// A layer that reads `shared` keys and values, whose last row belongs to the last
-    /// token of `x`, which is at position `position`. Only one token is fed.
+    /// token of `x`. Only one token is fed.
     pub(super) fn forward_shared(
         &self,
         x: &Array,
-        position: i32,
+        rotation: &Rotation<'_>,
         kept: &KeysValues,
     ) -> Result<Array> {
-        let queries = self.queries(x, position)?;
+        let queries = self.queries(x, rotation)?;
         let hidden = |window: i32| (kept.count() - window).max(0);
         let visible = kept.rows_from(self.window.map_or(0, hidden))?;
         self.merge(&attend(&queries, &visible, self.scale, &Mask::None)?)
     }
 
-    fn queries(&self, x: &Array, offset: i32) -> Result<Array> {
+    fn queries(&self, x: &Array, rotation: &Rotation<'_>) -> Result<Array> {
         let queries = split_heads(&self.query.forward(x)?, self.heads, self.head_size)?;
-        self.rope
-            .forward(&self.query_norm.forward(&queries)?, offset)
+        rotation.apply(&self.query_norm.forward(&queries)?)
     }
 
     fn merge(&self, heads: &Array) -> Result<Array> {
@@ -169,14 +163,20 @@ fn split_heads(x: &Array, heads: i32, head_size: i32) -> Result<Array> {
         .transpose_axes(&[0, 2, 1, 3])?)
 }
 
-fn rotation(head_size: i32, config: &RopeConfig) -> Rope {
-    match config.rope_type {
-        RopeType::Default => Rope::new(head_size, config.rope_theta),
+/// The rotation of a kind's layers.
+pub(super) fn rope(config: &TextConfig, kind: LayerKind) -> Rope {
+    let parameters: &RopeConfig = match kind {
+        LayerKind::Sliding => &config.rope_parameters.sliding_attention,
+        LayerKind::Full => &config.rope_parameters.full_attention,
+    };
+    let head_size = config.head_size(kind);
+    match parameters.rope_type {
+        RopeType::Default => Rope::new(head_size, parameters.rope_theta),
         RopeType::Linear | RopeType::Proportional => Rope::proportional(
             head_size,
-            config.rope_theta,
-            config.partial_rotary_factor.unwrap_or(1.0),
-            config.factor.unwrap_or(1.0),
+            parameters.rope_theta,
+            parameters.partial_rotary_factor.unwrap_or(1.0),
+            parameters.factor.unwrap_or(1.0),
         ),
     }
 }

@@ -9,7 +9,7 @@ use super::load_norm;
 use crate::Result;
 use crate::cache::{KeysValues, LayerCache};
 use crate::checkpoint::weights::Weights;
-use crate::nn::{Linear, Mask, RmsNorm, gated_gelu};
+use crate::nn::{Linear, Mask, RmsNorm, Rotation, gated_gelu};
 
 /// Attention and MLP, each between two norms, then the per-layer embedding's gate.
 #[derive(Debug)]
@@ -74,24 +74,23 @@ impl DecoderLayer {
         per_layer: Option<&Array>,
         cache: &mut LayerCache,
         mask: &Mask,
+        rotation: &Rotation<'_>,
     ) -> Result<(Array, Option<KeysValues>)> {
-        let (attended, shared) =
-            self.attention
-                .forward(&self.input_norm.forward(h)?, cache, mask)?;
+        let x = self.input_norm.forward(h)?;
+        let (attended, shared) = self.attention.forward(&x, cache, mask, rotation)?;
         Ok((self.finish(h, &attended, per_layer)?, shared))
     }
 
-    /// For a layer that shares: one token, at `position`.
+    /// For a layer that shares: one token.
     pub(super) fn forward_shared(
         &self,
         h: &Array,
         per_layer: Option<&Array>,
-        position: i32,
+        rotation: &Rotation<'_>,
         shared: &KeysValues,
     ) -> Result<Array> {
-        let attended =
-            self.attention
-                .forward_shared(&self.input_norm.forward(h)?, position, shared)?;
+        let x = self.input_norm.forward(h)?;
+        let attended = self.attention.forward_shared(&x, rotation, shared)?;
         self.finish(h, &attended, per_layer)
     }
 

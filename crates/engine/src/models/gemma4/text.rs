@@ -2,9 +2,10 @@
 
 use mlx_rs::Array;
 use mlx_rs::Dtype;
+use mlx_rs::ops::concatenate;
 use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_rs::ops::{concatenate, logical_or, minimum, select};
 
+use super::attention::rope;
 use super::config::{Gemma4Config, LayerKind, TextConfig};
 use super::layer::DecoderLayer;
 use super::load_norm;
@@ -12,7 +13,10 @@ use crate::Result;
 use crate::cache::{Cache, KeysValues};
 use crate::checkpoint::weights::Weights;
 use crate::models::{Chunk, Placed};
-use crate::nn::{Linear, Mask, Matrix, RmsNorm, scalar_like, soft_cap};
+use crate::nn::{Linear, Mask, Matrix, RmsNorm, Rope, scalar_like, soft_cap};
+
+/// In the order of what there is one of a kind.
+const KINDS: [LayerKind; 2] = [LayerKind::Sliding, LayerKind::Full];
 
 /// The decoder.
 #[derive(Debug)]
@@ -23,6 +27,8 @@ pub(super) struct TextModel {
     /// Of each layer, the one whose keys and values it reads.
     key_value_layers: Vec<usize>,
     kinds: Vec<LayerKind>,
+    /// Of sliding and of full layers.
+    ropes: [Rope; 2],
     window: i32,
     norm: RmsNorm,
     per_layer: Option<PerLayerEmbedding>,
@@ -49,6 +55,7 @@ impl TextModel {
                 .map(|index| text.key_value_layer(index))
                 .collect(),
             kinds: text.layer_types.clone(),
+            ropes: KINDS.map(|kind| rope(text, kind)),
             window: text.sliding_window,
             norm: load_norm(weights, &format!("{path}.norm"), hidden, text)?,
             per_layer: match text.hidden_size_per_layer_input {
@@ -71,28 +78,40 @@ impl TextModel {
         logits: bool,
     ) -> Result<Option<Array>> {
         let tokens = chunk.ids.dim(1);
-        let position = cache.layer(0).offset() + tokens - 1;
+        let first = cache.layer(0).offset();
         let mut h = self.embed(chunk)?;
+        let rotations = |first, tokens| -> Result<[_; 2]> {
+            let [sliding, full] = &self.ropes;
+            Ok([
+                sliding.at(first, tokens, h.dtype())?,
+                full.at(first, tokens, h.dtype())?,
+            ])
+        };
+        let of_all = rotations(first, tokens)?;
+        let of_last = match tokens {
+            1 => None,
+            _ => Some(rotations(first + tokens - 1, 1)?),
+        };
         let mut per_layer = match &self.per_layer {
             Some(embedding) => Some(embedding.forward(chunk.ids, &h)?),
             None => None,
         };
-        let masks = [LayerKind::Sliding, LayerKind::Full].map(|kind| self.mask(kind, chunk, cache));
+        let masks = KINDS.map(|kind| self.mask(kind, chunk, cache));
         let mut shared: Vec<Option<KeysValues>> = vec![None; self.layers.len()];
         let last = (.., -1.., ..);
 
         for (index, layer) in self.layers.iter().enumerate() {
             let source = self.key_value_layers[index];
             let input = |per_layer: &Option<Array>| per_layer_input(per_layer.as_ref(), index);
+            let kind = usize::from(self.kinds[index] == KINDS[1]);
             if source == index {
-                let [sliding, full] = &masks;
-                let mask = if self.kinds[index] == LayerKind::Sliding {
-                    sliding
-                } else {
-                    full
-                };
-                (h, shared[index]) =
-                    layer.forward(&h, input(&per_layer)?.as_ref(), cache.layer(index), mask)?;
+                (h, shared[index]) = layer.forward(
+                    &h,
+                    input(&per_layer)?.as_ref(),
+                    cache.layer(index),
+                    &masks[kind],
+                    &of_all[kind],
+                )?;
                 continue;
             }
             let Some(keys_values) = shared[source].as_ref().filter(|_| logits) else {
@@ -105,7 +124,9 @@ impl TextModel {
                     None => None,
                 };
             }
-            h = layer.forward_shared(&h, input(&per_layer)?.as_ref(), position, keys_values)?;
+            let per_layer = input(&per_layer)?;
+            let of_last = of_last.as_ref().unwrap_or(&of_all);
+            h = layer.forward_shared(&h, per_layer.as_ref(), &of_last[kind], keys_values)?;
         }
         if !logits {
             return Ok(None);
@@ -190,10 +211,8 @@ struct PerLayerEmbedding {
     layers: i32,
     size: i32,
     hidden: i32,
-    /// Ids of media places, which look up the padding's row.
-    placeholders: Vec<i32>,
-    padding: i32,
-    vocabulary: i32,
+    /// The row of `embedding` that each id looks up.
+    row_of: Array,
 }
 
 impl PerLayerEmbedding {
@@ -204,11 +223,6 @@ impl PerLayerEmbedding {
             text.hidden_size_per_layer_input,
         );
         let shape = [text.vocab_size_per_layer_input, layers * size];
-        let placeholders = [
-            config.image_token_id,
-            config.audio_token_id,
-            config.video_token_id,
-        ];
         Ok(Self {
             embedding: Matrix::load(weights, &format!("{path}.embed_tokens_per_layer"), &shape)?,
             projection: Linear::load(
@@ -226,20 +240,14 @@ impl PerLayerEmbedding {
             layers,
             size,
             hidden: text.hidden_size,
-            placeholders: placeholders
-                .into_iter()
-                .flatten()
-                .map(|id| id as i32)
-                .collect(),
-            padding: text.pad_token_id,
-            vocabulary: text.vocab_size_per_layer_input,
+            row_of: row_of(config),
         })
     }
 
     /// `[1, tokens, layers, size]` for `ids` `[1, tokens]` and merged embeddings `h`.
     fn forward(&self, ids: &Array, h: &Array) -> Result<Array> {
         let shape = [1, ids.dim(1), self.layers, self.size];
-        let rows = self.embedding.rows(&self.text_ids(ids)?)?;
+        let rows = self.embedding.rows(&self.row_of.take_axis(ids, 0)?)?;
         let token = rows
             .multiply(scalar_like((self.size as f32).sqrt(), &rows)?)?
             .reshape(&shape)?;
@@ -253,22 +261,22 @@ impl PerLayerEmbedding {
         let sum = self.norm.forward(&context)?.add(&token)?;
         Ok(sum.multiply(scalar_like(std::f32::consts::FRAC_1_SQRT_2, &sum)?)?)
     }
+}
 
-    fn text_ids(&self, ids: &Array) -> Result<Array> {
-        let mut is_media: Option<Array> = None;
-        for &placeholder in &self.placeholders {
-            let is_this = ids.eq(Array::from_int(placeholder))?;
-            is_media = Some(match is_media {
-                Some(others) => logical_or(&others, &is_this)?,
-                None => is_this,
-            });
-        }
-        let ids = match is_media {
-            Some(is_media) => select(&is_media, Array::from_int(self.padding), ids)?,
-            None => ids.clone(),
-        };
-        // MLX checks no index. transformers fails on an id beyond this table, which a model
-        // may still generate; here it takes the last row.
-        Ok(minimum(&ids, Array::from_int(self.vocabulary - 1))?)
-    }
+/// Media places look up the padding's row. transformers fails on an id beyond the table, which a
+/// model may still generate, and MLX checks no index: here it takes the last row.
+fn row_of(config: &Gemma4Config) -> Array {
+    let text = &config.text_config;
+    let (rows, ids) = (text.vocab_size_per_layer_input, text.vocab_size.max(0));
+    let media = [
+        config.image_token_id,
+        config.audio_token_id,
+        config.video_token_id,
+    ];
+    let of = |id: i32| {
+        let is_media = media.contains(&Some(id as u32));
+        if is_media { text.pad_token_id } else { id }
+    };
+    let rows: Vec<i32> = (0..ids).map(|id| of(id).min(rows - 1)).collect();
+    Array::from_slice(&rows, &[ids])
 }

@@ -32,6 +32,10 @@ pub(super) struct DeltaNet {
     rate: Array,
     /// `[value heads]`, f32.
     decay_bias: Array,
+    /// `[key size]`, f32: what makes unit vectors of normalised queries, scaled by
+    /// `size^(-1/2)`, and of keys. As weights of the norm they are no kernels of their own.
+    query_scale: Array,
+    key_scale: Array,
     /// `[value size]`, f32.
     norm: Array,
     eps: f32,
@@ -52,6 +56,9 @@ impl DeltaNet {
         ];
         let mut vector = |name: &str, size| weights.take_f32(&format!("{path}.{name}"), &[size]);
         let rate = vector("A_log", heads)?.exp()?.negative()?;
+        let scale = f64::from(sizes.key_size).powf(-0.5);
+        let everywhere =
+            |scale: f64| mlx_rs::ops::full::<f32>(&[sizes.key_size], Array::from_f32(scale as f32));
         Ok(Self {
             sizes,
             project,
@@ -61,6 +68,8 @@ impl DeltaNet {
             out,
             rate,
             decay_bias: vector("dt_bias", heads)?,
+            query_scale: everywhere(scale * scale)?,
+            key_scale: everywhere(scale)?,
             norm: vector("norm.weight", sizes.value_size)?,
             kernel: kernel(weights, &format!("{path}.conv1d.weight"), sizes)?,
             eps: config.text.rms_norm_eps,
@@ -85,10 +94,9 @@ impl DeltaNet {
                 .reshape(&[tokens, value_heads])?)
         };
         // The mean of squares, times the size, is the squared length.
-        let unit = |x: &Array| rms_norm(x, None, LENGTH_EPS / key_size as f32);
-        let scale = f64::from(key_size).powf(-0.5);
-        let queries = unit(&heads(&parts[0], key_heads, key_size)?)?;
-        let keys = unit(&heads(&parts[1], key_heads, key_size)?)?;
+        let unit = |x: &Array, scale| rms_norm(x, Some(scale), LENGTH_EPS / key_size as f32);
+        let queries = unit(&heads(&parts[0], key_heads, key_size)?, &self.query_scale)?;
+        let keys = unit(&heads(&parts[1], key_heads, key_size)?, &self.key_scale)?;
         let slopes = [
             wide(self.decay.forward(x)?)?,
             self.decay_bias.clone(),
@@ -98,8 +106,8 @@ impl DeltaNet {
         thread_local!(static SLOPES: SeveralSlot = const { RefCell::new(None) });
         let [log_decay, beta] = SLOPES.with(|slot| fuse_several(slot, decay_and_beta, &slopes))?;
         let delta = DeltaInputs {
-            queries: queries.multiply(Array::from_f32((scale * scale) as f32))?,
-            keys: keys.multiply(Array::from_f32(scale as f32))?,
+            queries,
+            keys,
             values: heads(&parts[2], value_heads, value_size)?,
             log_decay,
             beta,
@@ -136,10 +144,11 @@ impl DeltaNet {
 /// in f32, from rows `[1, rows - 1 + tokens, channels]`.
 fn shifted_sum([rows, kernel]: &[Array; 2]) -> Result<[Array; 1]> {
     let tokens = rows.dim(1) - kernel.dim(0) + 1;
-    let rows = rows.as_dtype(Dtype::Float32)?;
+    // Slices are views, and everything after them is one kernel on a GPU.
     let weighted = |row: i32| -> Result<Array> {
         let shifted = rows.try_index((.., row..row + tokens, ..))?;
-        Ok(shifted.multiply(kernel.try_index(row)?)?)
+        let shifted = shifted.as_dtype(Dtype::Float32)?;
+        Ok(shifted.multiply(kernel.try_index(row..row + 1)?)?)
     };
     let mut sum = weighted(0)?;
     for row in 1..kernel.dim(0) {

@@ -109,7 +109,7 @@ impl TextModel {
         let (embedded, extra) = self.split_features(chunk.features)?;
         let mut h = insert(&self.embedding.rows(chunk.ids)?, &embedded)?;
         let mask = Mask::new(tokens, cache.layer(0).keys_after(tokens), None);
-        let rotation = self.rope.at(chunk.positions, h.dtype())?;
+        let rotation = self.rope.at(chunk.positions, tokens, h.dtype())?;
         for (index, layer) in self.layers.iter().enumerate() {
             let x = layer.input_norm.forward(&h)?;
             let mixed = match &layer.mixer {

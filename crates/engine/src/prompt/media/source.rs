@@ -41,6 +41,10 @@ impl Medium<'_> {
         match self.source {
             MediaSource::Path(path) => fs::read(path).map_err(|source| Error::file(path, source)),
             MediaSource::Bytes(bytes) => Ok(bytes.clone()),
+            MediaSource::Url(_) => Err(Error::NoFetcher {
+                kind: self.kind,
+                index: self.index,
+            }),
             _ => Err(Error::NoSource {
                 kind: self.kind,
                 index: self.index,
