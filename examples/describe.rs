@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser};
-use prefill::{CancelToken, Conversation, Engine, MediaKind, MediaSource, Request};
+use prefill::{CachePolicy, CancelToken, Conversation, Engine, MediaKind, MediaSource, Request};
 
 mod support;
 
@@ -30,14 +30,17 @@ struct Arguments {
     model: support::ModelOptions,
     #[command(flatten)]
     media: Media,
-    /// The question
-    #[arg(long, value_name = "TEXT")]
-    prompt: String,
+    /// The question; several are asked one after the other, each about the same media
+    #[arg(long = "prompt", value_name = "TEXT", required = true)]
+    prompts: Vec<String>,
     #[command(flatten)]
     answer: AnswerOptions,
     /// Ask this many times: the first answer of a process also pays for what a GPU sets up
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeat: usize,
+    /// Compute everything again, whatever is kept
+    #[arg(long)]
+    no_reuse: bool,
 }
 
 #[derive(Args)]
@@ -85,15 +88,17 @@ fn main() -> Result<ExitCode> {
     let builder = Engine::builder(&arguments.model.model).fetcher(support::fetcher_of_own_urls());
     let engine = arguments.model.load(builder)?;
     let media = arguments.media.in_order(&matches);
-    let conversation = Conversation::user(arguments.prompt, media);
     for _ in 0..arguments.repeat {
-        let request = Request::new(conversation.clone()).cancel_token(cancel.clone());
-        if !stream(
-            &engine,
-            arguments.answer.apply(&engine, request),
-            &arguments.answer,
-        )? {
-            return Ok(support::interrupted());
+        for prompt in &arguments.prompts {
+            let conversation = Conversation::user(prompt.clone(), media.clone());
+            let request = Request::new(conversation).cancel_token(cancel.clone());
+            let mut request = arguments.answer.apply(&engine, request);
+            if arguments.no_reuse {
+                request = request.cache(CachePolicy::Bypass);
+            }
+            if !stream(&engine, request, &arguments.answer)? {
+                return Ok(support::interrupted());
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

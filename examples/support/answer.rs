@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::Result;
-use prefill::{Engine, Event, FinishReason, Finished, Request};
+use prefill::{Engine, Event, FinishReason, Finished, Request, Reused};
 use serde_json::json;
 
 /// Options about the answer.
@@ -129,18 +129,41 @@ fn figures(load_time: Duration, finished: &Finished) -> serde_json::Value {
         "generated_tokens": statistics.generated_tokens,
         "decode_tokens_per_second": statistics.decode_rate(),
         "peak_memory_bytes": statistics.peak_memory,
+        "reused_tokens": {
+            "memory": statistics.reused.ram_tokens,
+            "disk": statistics.reused.disk_tokens,
+        },
+        "encoded_media": statistics.reused.encoded_media,
     })
+}
+
+/// What was found of a prompt, in words.
+pub fn reuse_words(reused: &Reused) -> String {
+    let media = reused.media_in_prefix + reused.ram_media + reused.disk_media;
+    let words = match (reused.ram_tokens, reused.disk_tokens) {
+        (0, 0) => "none reused".to_owned(),
+        (ram, 0) => format!("{ram} reused from memory"),
+        (0, disk) => format!("{disk} reused from disk"),
+        (ram, disk) => format!("{ram} reused from memory, {disk} from disk"),
+    };
+    match media {
+        0 => words,
+        1 => format!("{words} with 1 medium"),
+        _ => format!("{words} with {media} media"),
+    }
 }
 
 fn statistics_line(load_time: Duration, finished: &Finished) -> String {
     let statistics = &finished.statistics;
     format!(
-        "[load {:.2} s, first token after {:.2} s, towers {:.2} s, prefill {} tokens at {:.0}/s, \
-         decode {} tokens at {:.0}/s, peak memory {:.1} MB]",
+        "[load {:.2} s, first token after {:.2} s, towers {:.2} s, prompt {} tokens: {}, \
+         prefill {} at {:.0}/s, decode {} tokens at {:.0}/s, peak memory {:.1} MB]",
         load_time.as_secs_f64(),
         statistics.time_to_first_token.as_secs_f64(),
         statistics.encode_time.as_secs_f64(),
         statistics.prompt_tokens,
+        reuse_words(&statistics.reused),
+        statistics.computed_tokens(),
         statistics.prefill_rate(),
         statistics.generated_tokens,
         statistics.decode_rate(),

@@ -13,8 +13,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use prefill::{
-    CancelToken, Engine, EngineBuilder, FetchPolicy, Fetcher, KvQuantization, MediaSource,
-    MessageRules, Progress, WorkingType,
+    CacheOptions, CancelToken, DiskOptions, Engine, EngineBuilder, FetchPolicy, Fetcher,
+    KvQuantization, MediaSource, MessageRules, Progress, WorkingType,
 };
 
 /// What a shell expects of a program that Ctrl-C ended: 128 and the number of the signal.
@@ -110,6 +110,13 @@ pub struct ModelOptions {
     /// The most memory for MLX, in megabytes [default: no limit]
     #[arg(long, value_name = "MB")]
     pub memory_limit: Option<usize>,
+    /// A folder in which prompts and media that were computed survive this program; it holds
+    /// what was said, readable to who can read the folder [default: memory alone]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// Tokens of the blocks that are kept and found again: a power of two from 16
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub block_size: usize,
 }
 
 impl ModelOptions {
@@ -132,6 +139,10 @@ impl ModelOptions {
         if let Some(megabytes) = self.memory_limit {
             builder = builder.memory_limit(megabytes * 1_000_000);
         }
-        Ok(builder.build()?)
+        let mut cache = CacheOptions::default().block_size(self.block_size);
+        if let Some(folder) = &self.cache {
+            cache = cache.disk(DiskOptions::new(folder));
+        }
+        Ok(builder.cache(cache).build()?)
     }
 }

@@ -10,29 +10,53 @@ use crate::native;
 use crate::process::{output, run};
 use crate::workspace::{cargo, root};
 
-/// Asks the bundled model about the bundled picture, and shows the right answer beside its own.
+/// Asks the bundled model about the bundled picture, and shows the right answers beside its
+/// own: the first question computes, the second finds the picture in memory, and the third, in
+/// another process, on disk.
 pub(crate) fn demo() -> Result<()> {
     native::ensure()?;
     let assets = root().join("assets");
     let text = fs::read_to_string(assets.join("demo/shapes.json"))?;
     let picture: Value = serde_json::from_str(&text)?;
-    let first = &picture["questions"][0];
-    let (Some(question), Some(answer)) = (first["question"].as_str(), first["answer"].as_str())
-    else {
-        bail!("assets/demo/shapes.json holds no question and answer");
+    let asked = |index: usize| {
+        let entry = &picture["questions"][index];
+        entry["question"].as_str().zip(entry["answer"].as_str())
     };
+    let (Some(first), Some(second), Some(third)) = (asked(0), asked(1), asked(2)) else {
+        bail!("assets/demo/shapes.json holds no three questions with answers");
+    };
+    let kept = root().join("target/demo-cache");
+    if kept.exists() {
+        fs::remove_dir_all(&kept)?;
+    }
     println!("demo: building the example");
     run(cargo().args(["build", "--quiet", "--release", "--example", "describe"]))?;
-    println!("\nassets/demo/shapes.png: {question}");
-    run(cargo()
-        .args(["run", "--quiet", "--release", "--example", "describe", "--"])
-        .arg("--model")
-        .arg(assets.join("demo-model"))
-        .arg("--image")
-        .arg(assets.join("demo/shapes.png"))
-        .args(["--prompt", question, "--stats"]))?;
-    println!("right: {answer}");
-    Ok(())
+    let ask = |questions: &[(&str, &str)]| -> Result<()> {
+        let mut describe = cargo();
+        describe
+            .args(["run", "--quiet", "--release", "--example", "describe", "--"])
+            .arg("--model")
+            .arg(assets.join("demo-model"))
+            .arg("--image")
+            .arg(assets.join("demo/shapes.png"))
+            .arg("--cache")
+            .arg(&kept)
+            // Short prompts take blocks that are shorter still.
+            .args(["--block-size", "32", "--stats"]);
+        for (question, _) in questions {
+            println!("assets/demo/shapes.png: {question}");
+            describe.args(["--prompt", question]);
+        }
+        run(&mut describe)?;
+        for (_, answer) in questions {
+            println!("right: {answer}");
+        }
+        Ok(())
+    };
+    println!("\nTwo questions about one picture: the second finds it in memory.");
+    ask(&[first, second])?;
+    println!("\nAnother process: it finds the picture on disk.");
+    ask(&[third])
 }
 
 /// Features that are off by default, need nothing of the system, and are tested.

@@ -7,8 +7,8 @@
 //!
 //! Each round asks a prompt of random ids: without a cache, for the first time, again (from
 //! memory), and again after memory was emptied (from disk, whose pages the system may still
-//! have). Then answers of 200 tokens are decoded while the prompt is written, and while it is
-//! not, in turn.
+//! have). Then answers of 200 tokens to a short question are decoded while such a prompt is
+//! written, and while nothing is, in turn.
 
 use std::error::Error;
 use std::time::Duration;
@@ -98,8 +98,9 @@ fn writing_share(
     for round in 0..=ROUNDS {
         let mut rate = |engine: &Engine| -> Result<f64, Box<dyn Error>> {
             *seed += 1;
-            let request = Request::from_ids(ids(tokens, *seed)).max_tokens(DECODED);
-            let rate = run(engine, request)?.decode_rate();
+            run(engine, Request::from_ids(ids(tokens, *seed)).max_tokens(1))?;
+            let short = Request::from_ids(ids(32, *seed)).max_tokens(DECODED);
+            let rate = run(engine, short.cache(CachePolicy::Bypass))?.decode_rate();
             engine.clear_memory_cache()?;
             Ok(rate)
         };

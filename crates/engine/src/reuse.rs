@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use prefill_multimodal_prompt::{BlockKeys, Key, KeySpace, MediaKind, Prompt};
+use prefill_multimodal_prompt::{BlockKeys, Key, KeySpace, MediaKind, Prompt, Span};
 
 use self::disk::{Disk, Written};
 pub(crate) use self::feeding::{keep_answer, prefill};
@@ -78,9 +78,9 @@ impl Reuse {
         }
         let (disk, written) = match &options.disk {
             Some(disk) => {
-                let hex = fingerprints.checkpoint[..8].iter();
-                let hex: String = hex.map(|byte| format!("{byte:02x}")).collect();
-                let (disk, written) = Disk::open(disk, &format!("{model_type} {hex}"))?;
+                let contents = Key::from(fingerprints.checkpoint).to_string();
+                let namespace = format!("{model_type} {}", &contents[..16]);
+                let (disk, written) = Disk::open(disk, &namespace)?;
                 (Some(disk), written)
             }
             None => (None, None),
@@ -171,7 +171,7 @@ impl Reuse {
     /// Drops the tails of a prompt's chain that the prompt's own marks supersede.
     pub(crate) fn supersede(&self, keys: &BlockKeys, prompt: &Prompt) {
         let latest = prompt.resume_at_or_before(prompt.len());
-        let medium = prompt.spans.last().map(|span| span.end());
+        let medium = prompt.spans.last().map(Span::end);
         let mut removed = Vec::new();
         {
             let mut ram = self.ram.lock();

@@ -80,6 +80,8 @@ impl Disk {
         let store_options = Options {
             limit: options.limit,
             free_floor: options.free_floor,
+            // A request waits for what is read.
+            threads: std::thread::available_parallelism().map_or(1, |cores| cores.get().min(8)),
             ..Options::default()
         };
         let store = Store::open(options.folder.join("store"), store_options)?;
@@ -138,20 +140,21 @@ impl Disk {
     ///
     /// # Errors
     /// The first that can't be had, and why.
-    pub(crate) fn read(&self, names: &[RecordKey]) -> Result<Vec<Read>, (RecordKey, Error)> {
+    pub(crate) fn read(&self, names: &[RecordKey]) -> Result<Vec<Read>, Box<(RecordKey, Error)>> {
         let result = self.read_all(names);
-        if let Err((name, error)) = &result {
+        if let Err(failure) = &result {
+            let (name, error) = &**failure;
             tracing::warn!(?name, %error, "a kept record can't be read");
         }
         result
     }
 
-    fn read_all(&self, names: &[RecordKey]) -> Result<Vec<Read>, (RecordKey, Error)> {
+    fn read_all(&self, names: &[RecordKey]) -> Result<Vec<Read>, Box<(RecordKey, Error)>> {
         let mut reads = Vec::with_capacity(names.len());
         let mut placements = Vec::new();
         let mut buffers = 0;
         for &name in names {
-            let failed = |error| (name, error);
+            let failed = |error| Box::new((name, error));
             let info = self
                 .store
                 .info(&self.namespace, &name.stored())
@@ -195,7 +198,7 @@ impl Disk {
                 // An error that names none is the first's.
                 let name = named.or(names.first()).copied();
                 match name {
-                    Some(name) => Err((name, error.into())),
+                    Some(name) => Err(Box::new((name, error.into()))),
                     None => Ok(reads),
                 }
             }

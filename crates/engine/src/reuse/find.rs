@@ -105,3 +105,93 @@ pub(crate) fn longest(
     };
     found
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use prefill_multimodal_prompt::{KeySpace, Prompt};
+    use proptest::prelude::*;
+
+    use super::super::record::Role;
+    use super::super::tails::{Tail, parent_of};
+    use super::*;
+
+    const SIZE: usize = 16;
+
+    fn keys(length: usize) -> BlockKeys {
+        let space = KeySpace::new([1; 32]).block_size(SIZE).unwrap();
+        let prompt = Prompt::from_ids((0..length as u32).collect());
+        BlockKeys::new(space, prompt).unwrap()
+    }
+
+    /// What a store holds after some positions were kept.
+    fn kept(keys: &BlockKeys, positions: &[usize]) -> (Tails, Vec<RecordKey>) {
+        let mut tails = Tails::default();
+        let mut names = Vec::new();
+        for &position in positions {
+            let key = keys.at(position).unwrap();
+            names.push(RecordKey::rows(key));
+            names.push(RecordKey::checkpoint(key));
+            if !position.is_multiple_of(SIZE) {
+                let tail = Tail {
+                    key,
+                    position,
+                    role: Role::Prompt,
+                };
+                tails.insert(parent_of(keys, position / SIZE), tail);
+            }
+        }
+        (tails, names)
+    }
+
+    proptest! {
+        /// Whatever is gone, what is found is whole, ends where it may, and is the longest.
+        #[test]
+        fn what_is_found_is_whole(
+            length in 1_usize..90,
+            ends in prop::collection::vec(1_usize..90, 0..6),
+            gone in prop::collection::hash_set(0_usize..24, 0..6),
+            needs_checkpoint: bool,
+        ) {
+            let keys = keys(length);
+            let mut positions: Vec<usize> = (1..=length / SIZE).map(|block| block * SIZE).collect();
+            positions.extend(ends.into_iter().filter(|&end| end <= length));
+            positions.sort_unstable();
+            positions.dedup();
+            let (tails, names) = kept(&keys, &positions);
+            let present: HashSet<RecordKey> = names
+                .into_iter()
+                .enumerate()
+                .filter(|(index, _)| !gone.contains(index))
+                .map(|(_, name)| name)
+                .collect();
+            let has = |name: RecordKey| present.contains(&name);
+            let found = longest(&keys, &tails, needs_checkpoint, has);
+
+            // By trying every position.
+            let resumable = |position: usize| {
+                let key = keys.at(position).unwrap();
+                let blocks = &keys.blocks()[..position / SIZE];
+                blocks.iter().all(|key| has(RecordKey::rows(*key)))
+                    && (position.is_multiple_of(SIZE) || has(RecordKey::rows(key)))
+                    && (!needs_checkpoint || has(RecordKey::checkpoint(key)))
+            };
+            let best = positions
+                .iter()
+                .copied()
+                .filter(|&position| position < length && resumable(position))
+                .max()
+                .unwrap_or(0);
+            prop_assert_eq!(found.position, best);
+            let mut end = 0;
+            for &(name, from, to) in &found.rows {
+                prop_assert!(has(name) && from == end && to > from);
+                end = to;
+            }
+            prop_assert_eq!(end, found.position);
+            prop_assert_eq!(found.checkpoint.is_some(), needs_checkpoint && best > 0);
+            prop_assert_eq!(found.shortfall.is_none(), best == length - 1);
+        }
+    }
+}

@@ -94,8 +94,9 @@ fn run(reuse: &Weak<Reuse>, computed: &Receiver<Instant>, written: &Receiver<Wri
             recv(timer) -> _ => {
                 due = None;
                 if let Some(reuse) = reuse.upgrade() {
-                    // Without a runtime there is nothing left to write.
-                    let _ = runtime::submit_urgent(move |_| reuse.write());
+                    // In its turn, behind the requests that wait: it is not for this that a
+                    // token comes late. Without a runtime there is nothing left to write.
+                    let _ = runtime::submit(move |_| reuse.write());
                 }
             }
         }

@@ -181,7 +181,8 @@ impl Lookup {
                 self.read.extend(names.iter().copied().zip(read));
                 Ok(())
             }
-            Err((name, error)) => {
+            Err(failure) => {
+                let (name, error) = *failure;
                 self.reuse.stats.lock().faults += 1;
                 if is_damage(&error) {
                     self.shortfall = Some(Shortfall::Damaged);

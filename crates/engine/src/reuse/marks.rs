@@ -103,7 +103,7 @@ mod tests {
         ];
         assert_eq!(found(&prompt), expected);
         // Where a picture sees itself as a whole, nothing ends inside it.
-        prompt.attention = Attention::Groups(vec![8..20]);
+        prompt.attention = Attention::Groups(vec![8..20, 24..26]);
         assert_eq!(
             found(&prompt),
             [expected[0], expected[2], expected[3], expected[4]]

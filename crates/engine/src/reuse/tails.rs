@@ -79,11 +79,6 @@ impl Tails {
             })
             .collect()
     }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.by_parent.values().map(Vec::len).sum()
-    }
 }
 
 /// The key before block `blocks`.
@@ -91,5 +86,75 @@ pub(crate) fn parent_of(keys: &BlockKeys, blocks: usize) -> Key {
     match blocks.checked_sub(1) {
         Some(before) => keys.blocks()[before],
         None => keys.root(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prefill_multimodal_prompt::{KeySpace, Prompt};
+
+    use super::*;
+
+    fn keys(ids: std::ops::Range<u32>) -> BlockKeys {
+        let space = KeySpace::new([1; 32]).block_size(16).unwrap();
+        BlockKeys::new(space, Prompt::from_ids(ids.collect())).unwrap()
+    }
+
+    fn note(tails: &mut Tails, keys: &BlockKeys, position: usize, role: Role) {
+        let key = keys.at(position).unwrap();
+        let tail = Tail {
+            key,
+            position,
+            role,
+        };
+        tails.insert(parent_of(keys, position / 16), tail);
+    }
+
+    #[test]
+    fn a_later_end_supersedes_those_of_its_own_chain() {
+        let (long, other) = (keys(0..60), keys(100..160));
+        let mut tails = Tails::default();
+        note(&mut tails, &long, 5, Role::FirstTurn);
+        note(&mut tails, &long, 9, Role::Medium);
+        note(&mut tails, &long, 20, Role::Prompt);
+        note(&mut tails, &long, 27, Role::Answer);
+        note(&mut tails, &long, 59, Role::Prompt);
+        note(&mut tails, &other, 20, Role::Prompt);
+        let gone = |medium| -> Vec<usize> {
+            let gone = tails.superseded(&long, 59, medium);
+            let mut gone: Vec<usize> = gone.iter().map(|(_, tail)| tail.position).collect();
+            gone.sort_unstable();
+            gone
+        };
+        assert_eq!(gone(None), [20, 27]);
+        assert_eq!(gone(Some(9)), [20, 27], "the medium's own end stays");
+        assert_eq!(gone(Some(33)), [9, 20, 27]);
+    }
+
+    #[test]
+    fn only_tails_of_the_same_ids_are_found() {
+        let (long, other) = (keys(0..30), keys(0..40));
+        let mut tails = Tails::default();
+        note(&mut tails, &long, 20, Role::Prompt);
+        note(&mut tails, &long, 29, Role::Answer);
+        note(&mut tails, &long, 29, Role::Answer);
+        let positions = |keys: &BlockKeys, blocks| -> Vec<usize> {
+            let found = tails.of(keys, blocks);
+            found.iter().map(|tail| tail.position).collect()
+        };
+        assert_eq!(
+            positions(&other, 1),
+            [29, 20],
+            "the longest first, each once"
+        );
+        assert!(positions(&other, 0).is_empty());
+        assert_eq!(positions(&keys(0..25), 1), [20]);
+        let mut parted: Vec<u32> = (0..40).collect();
+        parted[25] = 7;
+        let space = KeySpace::new([1; 32]).block_size(16).unwrap();
+        let parted = BlockKeys::new(space, Prompt::from_ids(parted)).unwrap();
+        assert_eq!(positions(&parted, 1), [20]);
+        tails.remove(parent_of(&long, 1), long.at(20).unwrap());
+        assert!(tails.of(&parted, 1).is_empty());
     }
 }
