@@ -31,6 +31,7 @@ import mlx_vlm_reference as mlx
 import qwen_reference as qwen
 import transformers_reference as hf
 from cases import image, text, user
+from make_goldens import have_one_meaning
 from mlx_vlm_bits import correct_length
 from speed_inputs import text as spread
 from weights import build_checkpoint
@@ -100,15 +101,6 @@ def checkpoint(folder, model, weights):
     return out
 
 
-def has_one_meaning(ids, folder):
-    """Whether the references agree on what every id means; see make_goldens.py."""
-    config = json.loads((Path(folder) / "config.json").read_text())
-    media = {config.get(f"{kind}_token_id") for kind in ("image", "audio", "video")}
-    text = config.get("text_config", config)
-    limit = text.get("vocab_size_per_layer_input") or text["vocab_size"]
-    return max(ids) < limit and media.isdisjoint(ids)
-
-
 def read(steps):
     """The ids of a generator, and the smallest lead of a best logit."""
     ids, margins = [], []
@@ -156,8 +148,9 @@ def make(name):
     peer = "mlx-vlm" if name.endswith("-image") else "mlx-lm"
     with tempfile.TemporaryDirectory() as folder:
         made = checkpoint(folder, model, weights)
+        config = json.loads((made / "config.json").read_text())
         for prompt, ids, margin in answers(made, model):
-            if margin >= MARGIN and len(set(ids)) >= DISTINCT and has_one_meaning(ids, made):
+            if margin >= MARGIN and len(set(ids)) >= DISTINCT and have_one_meaning(ids, config):
                 break
         else:
             sys.exit(f"{name}: no prompt has a margin of {MARGIN}")

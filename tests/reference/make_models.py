@@ -78,9 +78,7 @@ def shapes(config, folder):
     parsed = transformers.AutoConfig.from_pretrained(folder)
     with torch.device("meta"):
         state = architecture(parsed).state_dict()
-    found = {name: list(t.shape) for name, t in state.items()}
-    found.pop("lm_head.weight", None)
-    return {on_disk(n): s for n, s in found.items() if not n.endswith("inv_freq")}
+    return {name: list(t.shape) for name, t in state.items() if not name.endswith("inv_freq")}
 
 
 def on_disk(name):
@@ -118,9 +116,16 @@ def write_json(path, value, indent=1):
     path.write_text(json.dumps(value, indent=indent, ensure_ascii=False) + "\n", encoding="utf8")
 
 
-def write_tensors(path, seed, tensors):
+def write_description(name, seed, tensors):
+    """tensors.json, and what its weights are known by."""
     rows = ",\n  ".join(json.dumps(t) for t in tensors)
+    path = FOLDER / name / "tensors.json"
     path.write_text(f'{{\n "seed": {seed},\n "tensors": [\n  {rows}\n ]\n}}\n')
+    golden = HERE / "goldens" / name
+    golden.mkdir(parents=True, exist_ok=True)
+    marks = fingerprints(name)
+    lines = ",\n ".join(f"{json.dumps(n)}: {json.dumps(v)}" for n, v in marks.items())
+    (golden / "weights.json").write_text(f"{{\n {lines}\n}}\n")
 
 
 def make(name):
@@ -137,22 +142,14 @@ def make(name):
     write_json(folder / "generation_config.json", generation)
     (folder / "chat_template.jinja").write_text(TEMPLATE)
 
-    found = shapes(config, folder)
+    found = {on_disk(name): shape for name, shape in shapes(config, folder).items()}
+    found.pop("lm_head.weight", None)
     unused = shared_projections(config)
     rules = RULES.get(name, GEMMA4_WEIGHTS)
     rows = [describe(n, s, n in unused, rules) for n, s in sorted((found | unused).items())]
-    write_tensors(folder / "tensors.json", seed, rows)
-    golden = HERE / "goldens" / name
-    golden.mkdir(parents=True, exist_ok=True)
-    marks = fingerprints(name)
-    lines = ",\n ".join(f"{json.dumps(n)}: {json.dumps(v)}" for n, v in marks.items())
-    (golden / "weights.json").write_text(f"{{\n {lines}\n}}\n")
-
-
-def main():
-    for name in sys.argv[1:] or MODELS:
-        make(name)
+    write_description(name, seed, rows)
 
 
 if __name__ == "__main__":
-    main()
+    for name in sys.argv[1:] or MODELS:
+        make(name)

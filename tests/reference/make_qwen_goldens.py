@@ -15,12 +15,11 @@ import mlx_vlm_reference as mlx
 import qwen_cases as cases
 import qwen_reference as qwen
 import transformers_reference as hf
-from make_goldens import largest, scientific, smallest_margin, write
+from check_goldens import TOLERANCE
+from make_goldens import check_ids, figures, in_order, largest, scientific, smallest_margin, write
 from weights import build_checkpoint
 
 HERE = Path(__file__).resolve().parent
-# The largest difference of logits that a right f32 implementation may show: see README.md.
-TOLERANCE = 2e-4
 
 
 def mlx_vlm_tolerance(model):
@@ -34,21 +33,6 @@ def mlx_vlm_is_wrong(model, case):
     if model == "qwen3_vl_moe":
         return "image" in case or "video" in case
     return model.startswith("qwen3_5") and case == "image_video"
-
-
-def check_ids(name, ids, config):
-    """Ids whose meaning the references do not agree on would make a golden of no use."""
-    media = {config.get(f"{kind}_token_id") for kind in ("image", "video")}
-    assert media.isdisjoint(ids), (name, ids)
-    assert len(set(ids)) > len(ids) // 3, (name, ids)
-
-
-def in_order(by_kind, found_spans):
-    """The features of each span."""
-    queues = {kind: list(rows) for kind, rows in by_kind.items()}
-    found = [queues[span["kind"]].pop(0).numpy() for span in found_spans]
-    assert [len(rows) for rows in found] == [span["length"] for span in found_spans]
-    return found
 
 
 def inputs_of(processor, name):
@@ -101,19 +85,10 @@ def make(model_name, name):
     if not wrong:
         tensors["mlx_vlm_logits"] = on_mlx[0]
 
-    figures = {
-        "logit_std": round(float(logits.std()), 3),
-        "logit_abs_max": round(float(np.abs(logits).max()), 3),
-        "smallest_margin": scientific(smallest_margin(logits)),
-        "cached_against_uncached": scientific(largest(logits, forced)),
-        "f32_against_f64": scientific(largest(logits, exact)),
-        "features_f32_against_f64": [
-            scientific(largest(a, b)) for a, b in zip(features, exact_features)
-        ],
-        "bf16_against_f32": scientific(largest(in_bf16, logits)),
+    measured = figures(logits, forced, exact, in_bf16, features, exact_features) | {
         "bf16_against_f32_rms": scientific(float(np.sqrt(((in_bf16 - logits) ** 2).mean()))),
     }
-    print(model_name, name, ids, figures, flush=True)
+    print(model_name, name, ids, measured, flush=True)
     assert largest(logits, forced) < TOLERANCE, name
     assert largest(logits, exact) < TOLERANCE, name
     allowed = mlx_vlm_tolerance(model_name)
@@ -139,7 +114,7 @@ def make(model_name, name):
         "greedy_ids": ids,
         "text": (getattr(processor, "tokenizer", processor)).decode(ids, skip_special_tokens=True),
         "tolerance": TOLERANCE,
-        "measured": figures,
+        "measured": measured,
         "mlx_vlm": second,
     }
     write(HERE / "goldens" / model_name / name, golden, tensors)

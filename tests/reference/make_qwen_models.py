@@ -3,16 +3,11 @@
 usage: make_qwen_models.py [MODEL...]
 """
 
-import json
 import sys
 
-import torch
-import transformers
-
-from make_models import describe, write_json, write_tensors
+from make_models import describe, shapes, write_description, write_json
 from qwen_configs import IMAGE_PROCESSOR, MODELS, VIDEO_PROCESSOR
 from qwen_tokenizer import TEMPLATE, token_id, tokenizer_config, train
-from weights import HERE, fingerprints
 from weights import MODELS as FOLDER
 
 # See make_models.py. Norms of Qwen3.5's text are stored around 0 (it multiplies by 1 + w).
@@ -39,13 +34,9 @@ ZERO_CENTRED = [
 ]
 
 
-def shapes(config, folder):
-    """Name and shape of each tensor in the Hugging Face layout, from transformers itself."""
-    architecture = getattr(transformers, config["architectures"][0])
-    parsed = transformers.AutoConfig.from_pretrained(folder)
-    with torch.device("meta"):
-        state = architecture(parsed).state_dict()
-    found = {name: list(t.shape) for name, t in state.items() if not name.endswith("inv_freq")}
+def stored(config, folder):
+    """Name and shape of each tensor as published files have it."""
+    found = shapes(config, folder)
     if config["tie_word_embeddings"]:
         del found["lm_head.weight"]
     if config["model_type"] == "qwen3_vl_moe":
@@ -79,20 +70,10 @@ def make(name):
     write_json(folder / "generation_config.json", generation)
     (folder / "chat_template.jinja").write_text(TEMPLATE)
 
-    found = sorted(shapes(config, folder).items())
-    rows = [describe(n, s, False, rules(config)) for n, s in found]
-    write_tensors(folder / "tensors.json", seed, rows)
-    golden = HERE / "goldens" / name
-    golden.mkdir(parents=True, exist_ok=True)
-    marks = fingerprints(name)
-    lines = ",\n ".join(f"{json.dumps(n)}: {json.dumps(v)}" for n, v in marks.items())
-    (golden / "weights.json").write_text(f"{{\n {lines}\n}}\n")
-
-
-def main():
-    for name in sys.argv[1:] or MODELS:
-        make(name)
+    found = sorted(stored(config, folder).items())
+    write_description(name, seed, [describe(n, s, False, rules(config)) for n, s in found])
 
 
 if __name__ == "__main__":
-    main()
+    for name in sys.argv[1:] or MODELS:
+        make(name)

@@ -8,124 +8,18 @@
     reason = "the measured differences are worth reading"
 )]
 
+#[macro_use]
+mod parity_support;
+
 use std::fs;
 use std::num::NonZeroUsize;
-use std::ops::ControlFlow;
 use std::path::Path;
 
-use prefill_engine::{
-    Checkpoint, Conversation, MlxThread, Model, PreparedPrompt, Preparer, TemplateOptions,
-    WorkingType,
-};
+use parity_support::stored::{read, write};
+use parity_support::{Loaded, check, load, logits};
+use prefill_engine::WorkingType;
 use prefill_test_support::{DType, Golden, StoredTensor, assets_dir, compare_logits};
 use serde_json::Value;
-
-/// transformers' own f32 is up to 4.1e-6 from its f64 on these features.
-const FEATURES: f32 = 2e-5;
-
-struct Loaded {
-    model: Model,
-    prepared: PreparedPrompt,
-}
-
-fn load(folder: &Path, golden: &Golden, working_type: WorkingType) -> Loaded {
-    let checkpoint = Checkpoint::open(folder).unwrap();
-    let thread = MlxThread::claim().unwrap();
-    let model = Model::load(&thread, &checkpoint, working_type, &mut |_| {}).unwrap();
-    let conversation = Conversation::from_json(&golden.messages_with_paths()).unwrap();
-    let preparer = Preparer::open(&checkpoint).unwrap();
-    let prepared = preparer
-        .prepare(&conversation, &TemplateOptions::default())
-        .unwrap();
-    Loaded { model, prepared }
-}
-
-/// Rendered text, ids, spans, features, and the logits of every step when the golden's own
-/// ids are fed.
-fn check(loaded: &Loaded, golden: &Golden) {
-    let Loaded { model, prepared } = loaded;
-    assert_eq!(prepared.text, golden.prompt());
-    assert_eq!(prepared.prompt.ids, golden.prompt_ids());
-    let spans: Vec<_> = prepared
-        .prompt
-        .spans
-        .iter()
-        .map(|span| (span.kind.name(), span.start, span.length))
-        .collect();
-    let expected: Vec<_> = golden
-        .spans()
-        .iter()
-        .map(|span| (span.kind.as_str(), span.start, span.length))
-        .collect();
-    assert_eq!(spans, expected);
-
-    let rows: Vec<_> = prepared
-        .media
-        .iter()
-        .map(|medium| model.features(medium).unwrap())
-        .collect();
-    for (index, span) in prepared.prompt.spans.iter().enumerate() {
-        let found = rows[span.medium][span.offset..span.offset + span.length].concat();
-        let expected = golden.features(index).unwrap();
-        let features = compare_logits(&expected, &found, FEATURES).unwrap();
-        println!("{}: features {index}: {features}", golden_name(golden));
-    }
-
-    let mut sequence = model
-        .prefill(prepared, &mut |_| ControlFlow::Continue(()))
-        .unwrap();
-    let mut logits = Vec::new();
-    let steps = golden.greedy_ids();
-    for (step, &id) in steps.iter().enumerate() {
-        logits.extend(sequence.logits().unwrap());
-        if step + 1 < steps.len() {
-            sequence.feed(id).unwrap();
-        }
-    }
-    assert_eq!(
-        sequence.position(),
-        golden.prompt_ids().len() + steps.len() - 1
-    );
-    let comparison =
-        compare_logits(&golden.logits().unwrap(), &logits, golden.tolerance()).unwrap();
-    println!("{}: logits: {comparison}", golden_name(golden));
-
-    let mut sequence = model
-        .prefill(prepared, &mut |_| ControlFlow::Continue(()))
-        .unwrap();
-    let mut greedy = sequence.greedy().unwrap();
-    let ids: Vec<u32> = (1..=steps.len())
-        .map(|step| greedy.step(step == steps.len()).unwrap().id)
-        .collect();
-    assert_eq!(ids, steps);
-}
-
-fn golden_name(golden: &Golden) -> String {
-    format!("{}", golden.document()["case"])
-}
-
-fn check_tiny(model: &str, case: &str) {
-    let golden = Golden::read(model, case).unwrap();
-    let folder = golden.checkpoint().unwrap().build().unwrap();
-    check(
-        &load(folder.path(), &golden, WorkingType::AsStored),
-        &golden,
-    );
-}
-
-/// One test a case, in a module named after the model.
-macro_rules! tiny {
-    ($model:ident: $($case:ident),+ $(,)?) => {
-        mod $model {
-            $(
-                #[test]
-                fn $case() {
-                    super::check_tiny(stringify!($model), stringify!($case));
-                }
-            )+
-        }
-    };
-}
 
 tiny!(
     gemma4_e2b:     text,
@@ -289,10 +183,8 @@ fn text_alone() {
 
 /// The folder's only weight file with each tensor replaced.
 fn rewrite(folder: &Path, change: impl FnMut(StoredTensor) -> Vec<StoredTensor>) {
-    let path = folder.join("model.safetensors");
-    let tensors = StoredTensor::read_file(&path).unwrap();
-    let changed: Vec<_> = tensors.into_iter().flat_map(change).collect();
-    StoredTensor::write_file(&changed, &path).unwrap();
+    let changed: Vec<_> = read(folder).into_iter().flat_map(change).collect();
+    write(folder, &changed);
 }
 
 /// The bundled model in half precision: the answers stay the same, and the logits as near to
@@ -303,15 +195,7 @@ fn half_precision() {
         for case in Golden::cases("demo").unwrap() {
             let golden = Golden::read("demo", &case).unwrap();
             let folder = assets_dir().join("demo-model");
-            let Loaded { model, prepared } = load(&folder, &golden, working_type);
-            let mut sequence = model
-                .prefill(&prepared, &mut |_| ControlFlow::Continue(()))
-                .unwrap();
-            let mut logits = sequence.logits().unwrap();
-            for &id in &golden.greedy_ids()[..golden.greedy_ids().len() - 1] {
-                sequence.feed(id).unwrap();
-                logits.extend(sequence.logits().unwrap());
-            }
+            let logits = logits(&load(&folder, &golden, working_type), &golden);
             let comparison = compare_logits(&golden.logits().unwrap(), &logits, bound).unwrap();
             println!("{case} in {working_type:?}: {comparison}");
         }

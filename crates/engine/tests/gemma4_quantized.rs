@@ -6,24 +6,19 @@
     reason = "the measured differences are worth reading"
 )]
 
+mod parity_support;
+
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use mlx_rs::Array;
 use mlx_sys_ext::{HostView, Quantization, dequantize, quantize};
+use parity_support::stored::{read, write};
 use prefill_engine::{
     Checkpoint, Conversation, Error, MlxThread, Model, Preparer, TemplateOptions, WorkingType,
 };
 use prefill_test_support::{Golden, StoredTensor};
 use safetensors::tensor::Dtype;
-
-fn read(folder: &Path) -> Vec<StoredTensor> {
-    StoredTensor::read_file(&folder.join("model.safetensors")).unwrap()
-}
-
-fn write(folder: &Path, tensors: &[StoredTensor]) {
-    StoredTensor::write_file(tensors, &folder.join("model.safetensors")).unwrap();
-}
 
 fn stored(name: String, dtype: Dtype, array: Array) -> StoredTensor {
     array.eval().unwrap();
@@ -37,14 +32,6 @@ fn stored(name: String, dtype: Dtype, array: Array) -> StoredTensor {
         shape,
         bytes: view.bytes().to_vec(),
     }
-}
-
-/// Experts as mlx-community stores them, since only those are ever quantised.
-fn split_experts(tensors: Vec<StoredTensor>) -> Vec<StoredTensor> {
-    tensors
-        .into_iter()
-        .flat_map(StoredTensor::split_experts)
-        .collect()
 }
 
 /// The matrices of linear layers, embeddings and experts.
@@ -120,7 +107,11 @@ fn check(model: &str, mode_of: impl Fn(&str) -> Quantization, least: usize) {
     let folder = golden.checkpoint().unwrap().build().unwrap();
     let thread = MlxThread::claim().unwrap();
     let exact = logits(folder.path(), &golden, &thread).unwrap();
-    let (packed, floats, count) = quantised(&split_experts(read(folder.path())), mode_of);
+    // As mlx-community stores them, since only such experts are ever quantised.
+    let split = read(folder.path())
+        .into_iter()
+        .flat_map(StoredTensor::split_experts);
+    let (packed, floats, count) = quantised(&split.collect::<Vec<_>>(), mode_of);
     assert!(count >= least, "only {count} matrices fit the groups");
     write(folder.path(), &packed);
     let found = logits(folder.path(), &golden, &thread).unwrap();

@@ -5,13 +5,13 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
 mod bits_support;
-mod qwen_support;
+mod parity_support;
 
 use std::num::NonZeroUsize;
 
+use parity_support::{load, logits};
 use prefill_engine::WorkingType;
 use prefill_test_support::Golden;
-use qwen_support::{load, logits};
 
 fn check(model: &str, cases: &[&str]) {
     for case in cases {

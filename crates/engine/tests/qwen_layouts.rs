@@ -1,14 +1,14 @@
 //! The Qwen models from every layout that their checkpoints come in: the same numbers.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
-mod qwen_support;
+mod parity_support;
 
 use std::fs;
 use std::path::Path;
 
+use parity_support::stored::{experts, one_by_one, read, to_mlx, values, write};
+use parity_support::{at, check_folder};
 use prefill_test_support::{Golden, StoredTensor};
-use qwen_support::stored::{experts, one_by_one, read, to_mlx, values, write};
-use qwen_support::{at, check_folder};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -187,8 +187,8 @@ fn dense_layers_among_sparse_ones() {
     }
     write(folder.path(), &tensors);
     let load = |folder: &Path| {
-        let loaded = qwen_support::load(folder, &golden, prefill_engine::WorkingType::AsStored);
-        qwen_support::logits(&loaded, &golden)
+        let loaded = parity_support::load(folder, &golden, prefill_engine::WorkingType::AsStored);
+        parity_support::logits(&loaded, &golden)
     };
     let sparse = load(folder.path());
 

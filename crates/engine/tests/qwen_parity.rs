@@ -8,102 +8,14 @@
     reason = "the measured differences are worth reading"
 )]
 
-mod qwen_support;
+#[macro_use]
+mod parity_support;
 
 use std::num::NonZeroUsize;
-use std::ops::ControlFlow;
 
+use parity_support::{Loaded, at, check, load, logits};
 use prefill_engine::WorkingType;
 use prefill_test_support::{DType, Golden, compare_logits};
-use qwen_support::{Loaded, at, check_prompt, load};
-
-/// transformers' own f32 is up to 4.3e-6 from its f64 on these features.
-const FEATURES: f32 = 2e-5;
-
-/// The prompt, features, and the logits of every step when the golden's own ids are fed, and
-/// those ids when it goes its own way.
-fn check(loaded: &Loaded, golden: &Golden) {
-    let Loaded { model, prepared } = loaded;
-    check_prompt(prepared, golden);
-    let name = &golden.document()["case"];
-    let mut span = 0;
-    for medium in &prepared.media {
-        let rows = model.features(medium).unwrap();
-        let mut found = rows.iter();
-        while found.len() > 0 {
-            let expected = golden.features(span).unwrap();
-            let part: Vec<f32> = found
-                .by_ref()
-                .take(expected.rows())
-                .flatten()
-                .copied()
-                .collect();
-            let features = compare_logits(&expected, &part, FEATURES).unwrap();
-            println!("{name}: features {span}: {:.1e}", features.max_abs);
-            span += 1;
-        }
-    }
-    assert_eq!(span, golden.spans().len());
-
-    let mut sequence = model
-        .prefill(prepared, &mut |_| ControlFlow::Continue(()))
-        .unwrap();
-    let mut logits = Vec::new();
-    let steps = golden.greedy_ids();
-    for (step, &id) in steps.iter().enumerate() {
-        logits.extend(sequence.logits().unwrap());
-        if step + 1 < steps.len() {
-            sequence.feed(id).unwrap();
-        }
-    }
-    assert_eq!(
-        sequence.position(),
-        golden.prompt_ids().len() + steps.len() - 1
-    );
-    let comparison =
-        compare_logits(&golden.logits().unwrap(), &logits, golden.tolerance()).unwrap();
-    println!("{name}: logits: {comparison}");
-
-    let mut sequence = model
-        .prefill(prepared, &mut |_| ControlFlow::Continue(()))
-        .unwrap();
-    let mut greedy = sequence.greedy().unwrap();
-    let ids: Vec<u32> = (1..=steps.len())
-        .map(|step| greedy.step(step == steps.len()).unwrap().id)
-        .collect();
-    assert_eq!(ids, steps);
-}
-
-fn check_tiny(model: &str, case: &str) {
-    let golden = Golden::read(model, case).unwrap();
-    let folder = golden.checkpoint().unwrap().build().unwrap();
-    check(
-        &load(folder.path(), &golden, WorkingType::AsStored),
-        &golden,
-    );
-}
-
-/// One test a case, in a module named after the model.
-macro_rules! tiny {
-    ($model:ident: $($case:ident),+ $(,)?) => {
-        mod $model {
-            $(
-                #[test]
-                fn $case() {
-                    super::check_tiny(stringify!($model), stringify!($case));
-                }
-            )+
-
-            #[test]
-            fn every_golden_has_its_test() {
-                let mut tested = [$(stringify!($case)),+];
-                tested.sort_unstable();
-                let cases = super::Golden::cases(stringify!($model)).unwrap();
-                assert_eq!(cases, tested);
-            }
-        }
-    };
-}
 
 tiny!(
     qwen3: text,
@@ -195,15 +107,8 @@ fn bf16() {
             let golden = Golden::read(model, case).unwrap();
             let checkpoint = golden.checkpoint().unwrap().dtype(DType::Bf16);
             let folder = checkpoint.build().unwrap();
-            let Loaded { model, prepared } = load(folder.path(), &golden, WorkingType::AsStored);
-            let mut sequence = model
-                .prefill(&prepared, &mut |_| ControlFlow::Continue(()))
-                .unwrap();
-            let mut logits = sequence.logits().unwrap();
-            for &id in &golden.greedy_ids()[..golden.greedy_ids().len() - 1] {
-                sequence.feed(id).unwrap();
-                logits.extend(sequence.logits().unwrap());
-            }
+            let loaded = load(folder.path(), &golden, WorkingType::AsStored);
+            let logits = logits(&loaded, &golden);
             let measured = at(golden.document(), "/measured/bf16_against_f32_rms");
             let noise = measured.as_f64().unwrap() as f32;
             let found = compare_logits(&golden.logits().unwrap(), &logits, f32::MAX).unwrap();

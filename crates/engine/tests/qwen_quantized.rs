@@ -5,16 +5,16 @@
     reason = "the measured differences are worth reading"
 )]
 
-mod qwen_support;
+mod parity_support;
 
 use std::path::Path;
 
 use mlx_rs::Array;
 use mlx_sys_ext::{HostView, Quantization, dequantize, quantize};
+use parity_support::stored::{read, to_mlx, values, write};
+use parity_support::{load, logits};
 use prefill_engine::WorkingType;
 use prefill_test_support::{Golden, StoredTensor};
-use qwen_support::stored::{read, to_mlx, values, write};
-use qwen_support::{load, logits};
 use safetensors::tensor::Dtype;
 
 fn stored(name: String, dtype: Dtype, array: &Array) -> StoredTensor {

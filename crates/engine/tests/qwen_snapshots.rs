@@ -1,13 +1,13 @@
 //! Ways back for models whose layers can't be cut back to a prefix.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
-mod qwen_support;
+mod parity_support;
 
 use std::ops::ControlFlow;
 
+use parity_support::{Loaded, load};
 use prefill_engine::{Error, Snapshot, WorkingType};
 use prefill_test_support::Golden;
-use qwen_support::{Loaded, load};
 
 fn loaded(model: &str, case: &str) -> (Golden, Loaded) {
     let golden = Golden::read(model, case).unwrap();

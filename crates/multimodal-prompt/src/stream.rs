@@ -5,9 +5,9 @@ use crate::{Result, Tokens};
 /// What a decoder prints for bytes that are no UTF-8.
 const REPLACEMENT: char = '\u{fffd}';
 
-/// Ids are looked at together with up to this many before them, since a decoder may join
+/// Ids are looked at together with at least this many before them, since a decoder may join
 /// or space tokens by what precedes.
-const CONTEXT: usize = 8;
+const CONTEXT: usize = 4;
 
 /// Turns generated ids into text, piece by piece, never splitting a character.
 ///
@@ -34,6 +34,8 @@ pub struct TextStream {
     ids: Vec<u32>,
     /// How many of `ids` have been given out.
     given: usize,
+    /// The text of those.
+    text: String,
     /// Bytes of text of the ids held back that have been given out all the same: what a token
     /// holds before the beginning of a character.
     ahead: usize,
@@ -71,11 +73,10 @@ impl TextStream {
         // Incomplete bytes at the end show as replacement characters: hold them back.
         let certain = all.trim_end_matches(REPLACEMENT);
         if certain.len() == all.len() {
-            return self.give(tokens, &all);
+            return self.give(tokens, all);
         }
-        let given = self.decode(tokens, &self.ids[..self.given])?;
         let more = certain
-            .strip_prefix(given.as_str())
+            .strip_prefix(self.text.as_str())
             .and_then(|text| text.get(self.ahead..))
             .unwrap_or_default();
         self.ahead += more.len();
@@ -88,13 +89,13 @@ impl TextStream {
     /// [`Error::Tokenizer`](crate::Error::Tokenizer) if the tokenizer's decoder fails.
     pub fn finish(&mut self, tokens: &Tokens) -> Result<String> {
         let all = self.decode(tokens, &self.ids)?;
-        self.give(tokens, &all)
+        self.give(tokens, all)
     }
 
     /// The part of `all`, the text of `self.ids`, that has not been given out.
-    fn give(&mut self, tokens: &Tokens, all: &str) -> Result<String> {
-        let (given, held) = self.ids.split_at(self.given);
-        let text = match all.strip_prefix(self.decode(tokens, given)?.as_str()) {
+    fn give(&mut self, tokens: &Tokens, all: String) -> Result<String> {
+        let held = &self.ids[self.given..];
+        let text = match all.strip_prefix(self.text.as_str()) {
             Some(text) => text.to_owned(),
             // Bytes that followed have turned a whole run of byte tokens into replacement
             // characters. What was given out stands; only the rest is broken.
@@ -103,13 +104,17 @@ impl TextStream {
         let text = text.get(self.ahead..).unwrap_or_default().to_owned();
         self.ahead = 0;
         self.given = self.ids.len();
-        self.forget(tokens);
+        self.text = all;
+        // Not after every id, since the text of the rest must be decoded anew.
+        if self.given >= 2 * CONTEXT {
+            self.forget(tokens)?;
+        }
         Ok(text)
     }
 
     /// Drops ids that no longer matter. The rest never begins inside a run of byte tokens,
     /// which a decoder reads as a whole.
-    fn forget(&mut self, tokens: &Tokens) {
+    fn forget(&mut self, tokens: &Tokens) -> Result<()> {
         let is_byte = |&id: &u32| {
             let text = tokens.token(id);
             text.is_some_and(|text| text.len() == 6 && text.starts_with("<0x"))
@@ -121,5 +126,7 @@ impl TextStream {
             .unwrap_or(0);
         self.ids.drain(..start);
         self.given -= start;
+        self.text = self.decode(tokens, &self.ids)?;
+        Ok(())
     }
 }

@@ -125,3 +125,15 @@ impl Media {
         }
     }
 }
+
+/// What a family's splicer must know of each medium.
+fn all_known<T>(
+    media: &[PreparedMedium],
+    known: impl Fn(&PreparedMedium) -> Option<T>,
+) -> Result<Vec<T>> {
+    let of = |medium: &PreparedMedium| {
+        let kind = medium.kind();
+        known(medium).ok_or(Error::NoTower { kind })
+    };
+    media.iter().map(of).collect()
+}

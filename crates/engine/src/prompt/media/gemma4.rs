@@ -7,7 +7,7 @@ use prefill_media_preprocess::video::Gemma4VideoProcessor;
 use prefill_multimodal_prompt::{Gemma4Medium, Gemma4Splicer, MediaKind, Prompt, Tokens};
 use serde_json::json;
 
-use super::{Medium, PreparedMedium};
+use super::{Medium, PreparedMedium, all_known};
 use crate::checkpoint::Checkpoint;
 use crate::{Error, Result};
 
@@ -78,15 +78,15 @@ impl Gemma4Media {
         text: &str,
         media: &[PreparedMedium],
     ) -> Result<Prompt> {
-        let shapes = media.iter().map(shape).collect::<Result<Vec<_>>>()?;
-        Ok(self.splicer.splice(tokens, text, &shapes)?)
+        let known = all_known(media, known)?;
+        Ok(self.splicer.splice(tokens, text, &known)?)
     }
 }
 
 /// What the splicer must know of a medium.
-fn shape(medium: &PreparedMedium) -> Result<Gemma4Medium> {
+fn known(medium: &PreparedMedium) -> Option<Gemma4Medium> {
     let digest = medium.digest().0;
-    Ok(match medium {
+    Some(match medium {
         PreparedMedium::Image(image) => Gemma4Medium::Image {
             soft_tokens: image.soft_tokens,
             digest,
@@ -100,9 +100,6 @@ fn shape(medium: &PreparedMedium) -> Result<Gemma4Medium> {
             timestamps: video.timestamps.clone(),
             digest,
         },
-        _ => {
-            let kind = medium.kind();
-            return Err(Error::NoTower { kind });
-        }
+        _ => return None,
     })
 }

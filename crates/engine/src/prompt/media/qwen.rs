@@ -6,7 +6,7 @@ use prefill_media_preprocess::video::QwenVideoProcessor;
 use prefill_multimodal_prompt::{MediaKind, Prompt, QwenMedium, QwenSplicer, Tokens};
 use serde_json::Value;
 
-use super::{Medium, PreparedMedium};
+use super::{Medium, PreparedMedium, all_known};
 use crate::checkpoint::Checkpoint;
 use crate::{Error, Result};
 
@@ -73,8 +73,8 @@ impl QwenMedia {
         text: &str,
         media: &[PreparedMedium],
     ) -> Result<Prompt> {
-        let shapes = media.iter().map(shape).collect::<Result<Vec<_>>>()?;
-        Ok(self.splicer.splice(tokens, text, &shapes)?)
+        let known = all_known(media, known)?;
+        Ok(self.splicer.splice(tokens, text, &known)?)
     }
 }
 
@@ -90,9 +90,9 @@ fn spatial_merge_size(vision: &Value) -> Result<usize> {
 }
 
 /// What the splicer must know of a medium.
-fn shape(medium: &PreparedMedium) -> Result<QwenMedium> {
+fn known(medium: &PreparedMedium) -> Option<QwenMedium> {
     let digest = medium.digest().0;
-    Ok(match medium {
+    Some(match medium {
         PreparedMedium::QwenImage(image) => QwenMedium::Image {
             grid_thw: image.grid_thw,
             digest,
@@ -102,9 +102,6 @@ fn shape(medium: &PreparedMedium) -> Result<QwenMedium> {
             timestamps: video.timestamps.clone(),
             digest,
         },
-        _ => {
-            let kind = medium.kind();
-            return Err(Error::NoTower { kind });
-        }
+        _ => return None,
     })
 }
