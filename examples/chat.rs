@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use prefill::{CancelToken, Conversation, Engine, Event, FinishReason, Request};
+use prefill::{Conversation, Engine, Event, FinishReason, Request};
 use serde_json::{Value, json};
 
 mod support;
@@ -27,6 +27,7 @@ mod support;
 ///
 /// Lines are said to the model. A line that begins with a slash is a command: /image FILE,
 /// /audio FILE and /video FILE go before the next thing said, /new begins anew, /quit ends.
+/// Ctrl-C ends an answer, or the program where none is given.
 #[derive(Parser)]
 struct Arguments {
     #[command(flatten)]
@@ -49,6 +50,7 @@ fn main() -> Result<ExitCode> {
         _ => None,
     };
     let mut chat = Chat::open(file, arguments.system)?;
+    let answering = support::cancel_each_on_interrupt()?;
     let builder = Engine::builder(&arguments.model.model).fetcher(support::fetcher_of_own_urls());
     let engine = arguments.model.load(builder)?;
     let said = chat
@@ -81,7 +83,7 @@ fn main() -> Result<ExitCode> {
             }
             text => {
                 // A medium that can't be read is no reason to lose the conversation.
-                if let Err(error) = chat.say(&engine, text, arguments.max_tokens) {
+                if let Err(error) = chat.say(&engine, text, arguments.max_tokens, &answering) {
                     eprintln!("[{error:#}]");
                 }
             }
@@ -156,14 +158,20 @@ impl Chat {
     }
 
     /// Says something, streams the answer, and remembers both.
-    fn say(&mut self, engine: &Engine, text: &str, max_tokens: usize) -> Result<()> {
+    fn say(
+        &mut self,
+        engine: &Engine,
+        text: &str,
+        max_tokens: usize,
+        answering: &support::Answering,
+    ) -> Result<()> {
         let mut content = std::mem::take(&mut self.media);
         content.push(json!({"type": "text", "text": text}));
         let mut messages = self.messages.clone();
         messages.push(json!({"role": "user", "content": content}));
         let conversation = Conversation::from_json(&Value::from(messages.clone()))?;
         let request = Request::new(conversation).max_tokens(max_tokens);
-        let cancel = CancelToken::new();
+        let cancel = answering.begin();
         let mut answer = String::new();
         let mut output = io::stdout().lock();
         for event in engine.generate(request.cancel_token(cancel))? {
@@ -189,6 +197,7 @@ impl Chat {
                 _ => {}
             }
         }
+        answering.end();
         messages.push(json!({"role": "assistant", "content": answer}));
         self.messages = messages;
         self.save()

@@ -6,6 +6,7 @@
 //!
 //! - [`Engine`], [`Request`], [`Generation`] and its [`Event`]s: what programs embed;
 //! - [`Conversation`]: messages with their media;
+//! - [`CacheOptions`]: what is kept of prompts and media, in memory and on disk;
 //! - [`Checkpoint`], [`Preparer`], [`MlxThread`], [`Model`] and [`Sequence`]: the level
 //!   below, for those who step a model themselves.
 //!
@@ -14,7 +15,10 @@
 //!
 //! # Example
 #![doc = include_str!("../docs/example.md")]
-//! # What it does not do yet
-//! See [`prefill_engine`]: the caches that give the project its name are on their way.
+//!
+//! What is kept, also on disk:
+#![doc = include_str!("../docs/example_reuse.md")]
+//! # What it does not do
+//! See [`prefill_engine`]: one answer at a time.
 
 pub use prefill_engine::*;

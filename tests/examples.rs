@@ -59,6 +59,91 @@ fn describe_answers_and_states_what_it_took() {
     }
 }
 
+/// One process asks, another goes on: what the first computed is found on disk.
+#[test]
+fn describe_finds_on_disk_what_another_process_computed() {
+    let cache = tempfile::tempdir().unwrap();
+    let ask = |question: &str| -> Value {
+        let output = succeed(
+            example("describe")
+                .arg("--model")
+                .arg(assets_dir().join("demo-model"))
+                .arg("--image")
+                .arg(picture())
+                .arg("--cache")
+                .arg(cache.path())
+                .args(["--block-size", "32", "--json", "--prompt", question]),
+        );
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let first = ask("What is in the picture?");
+    assert_eq!(first["statistics"]["encoded_media"], 1);
+    let second = ask("How many shapes are in the picture?");
+    assert_eq!(second["text"], "There are four shapes.");
+    let statistics = &second["statistics"];
+    assert_eq!(statistics["encoded_media"], 0);
+    assert!(
+        statistics["reused_tokens"]["disk"].as_u64().unwrap() > 64,
+        "{statistics}"
+    );
+}
+
+/// A conversation is closed, and taken up again by its name.
+#[test]
+fn a_chat_is_taken_up_by_its_name() {
+    let cache = tempfile::tempdir().unwrap();
+    let chat = |name: &str, said: &str| {
+        let mut child = example("chat")
+            .arg("--model")
+            .arg(assets_dir().join("demo-model"))
+            .arg("--cache")
+            .arg(cache.path())
+            .args(["--block-size", "32", "--name", name])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child
+            .stdin
+            .take()
+            .unwrap()
+            .write_all(said.as_bytes())
+            .unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let image = format!("/image {}\n", picture().display());
+    let first = chat(
+        "shapes",
+        &format!("{image}How many shapes are in the picture?\n"),
+    );
+    assert!(first.status.success());
+    assert_eq!(
+        String::from_utf8_lossy(&first.stdout),
+        "There are four shapes.\n"
+    );
+    // It goes on, knows the picture, and reads it from disk.
+    let second = chat(
+        "shapes",
+        "/nonsense\n/image no-such.png\nWhat is in the picture?\n",
+    );
+    let golden = Golden::read("demo", "list").unwrap();
+    let expected = golden.document()["text"].as_str().unwrap();
+    assert_eq!(String::from_utf8_lossy(&second.stdout).trim_end(), expected);
+    let told = String::from_utf8_lossy(&second.stderr);
+    for words in [
+        "going on after 1",
+        "/nonsense: no such command",
+        "no-such.png",
+        "reused from disk with 1 medium",
+    ] {
+        assert!(told.contains(words), "{words:?} in {told}");
+    }
+    // Names are no paths.
+    let refused = chat("../shapes", "");
+    assert!(!refused.status.success());
+}
+
 #[test]
 fn describe_takes_media_in_order_and_writes_json() {
     let clip = reference_dir().join("media/short.wav");

@@ -9,6 +9,7 @@ pub mod sound;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -49,6 +50,42 @@ pub fn cancel_on_interrupt(cancel: &CancelToken) -> Result<()> {
         cancel.cancel();
     })?;
     Ok(())
+}
+
+/// The answer under way, if one is.
+#[derive(Clone, Default)]
+pub struct Answering(Arc<Mutex<Option<CancelToken>>>);
+
+impl Answering {
+    /// A token for a new answer, which Ctrl-C ends.
+    pub fn begin(&self) -> CancelToken {
+        let token = CancelToken::new();
+        *self.lock() = Some(token.clone());
+        token
+    }
+
+    /// There is no answer any more.
+    pub fn end(&self) {
+        *self.lock() = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<CancelToken>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets Ctrl-C end the answer under way, or the program where there is none.
+///
+/// # Errors
+/// If the system takes no handler.
+pub fn cancel_each_on_interrupt() -> Result<Answering> {
+    let answering = Answering::default();
+    let seen = answering.clone();
+    ctrlc::set_handler(move || match seen.lock().take() {
+        Some(token) => token.cancel(),
+        None => std::process::exit(130),
+    })?;
+    Ok(answering)
 }
 
 /// What a command line names: a URL, or a file.

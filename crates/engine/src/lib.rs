@@ -43,9 +43,16 @@
 //! media by URL, within a `Fetcher`'s limits and never from inside addresses. Without it no
 //! request makes a connection.
 //!
-//! # What it does not do yet
-//! It runs one answer at a time, and does not yet keep what it computed: the caches that give
-//! the project its name come next.
+//! # Reuse
+//! What was computed is kept, in memory by itself and on disk with
+//! [`EngineBuilder::cache`]: prefixes of prompts, for every kind of layer, and features of
+//! media. It is found again by keys that say all it depends on, and a resumed prompt gives the
+//! bits that the same forward calls give without it. [`Statistics::reused`] says what was found
+//! and why not more. [`PrefixCache`] is the same for programs that own their MLX thread.
+//!
+//! # What it does not do
+//! It runs one answer at a time. What is kept on disk is not encrypted. Two machines whose BLAS
+//! libraries differ should not share a folder: their roundings do.
 
 mod cache;
 mod cancel;

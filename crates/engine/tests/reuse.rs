@@ -393,6 +393,29 @@ fn crowds_get_right_answers_and_leave_nothing() {
     assert!(after <= level, "{after} bytes after {level}");
 }
 
+/// Requests that need the same picture at once have it encoded once.
+#[test]
+fn what_is_needed_twice_at_once_is_computed_once() {
+    let engine = demo(small_blocks());
+    let generations: Vec<_> = (0..6)
+        .map(|index| about(shapes(), QUESTIONS[index % 3]))
+        .map(|request| engine.generate(request).unwrap())
+        .collect();
+    let texts: Vec<String> = generations
+        .into_iter()
+        .map(|generation| generation.text().unwrap())
+        .collect();
+    assert_eq!(texts[..3], answers());
+    assert_eq!(engine.cache_stats().encoded_media, 1);
+    // In one prompt, too.
+    let twice = [
+        (MediaKind::Image, photo().into()),
+        (MediaKind::Image, photo().into()),
+    ];
+    let request = Request::new(Conversation::user("What is in the pictures?", twice));
+    assert_eq!(reused(&engine, request.max_tokens(1)).encoded_media, 1);
+}
+
 /// What is kept gives way to what is asked for.
 #[test]
 fn memory_pressure_drops_what_is_kept_first() {
