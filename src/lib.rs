@@ -22,3 +22,18 @@
 //! See [`prefill_engine`]: one answer at a time.
 
 pub use prefill_engine::*;
+
+/// What most programs use.
+///
+/// ```
+/// use prefill::prelude::*;
+///
+/// let question = Conversation::user("Name three rivers.", []);
+/// let request = Request::new(question).sampling(Sampling::greedy()).max_tokens(64);
+/// ```
+pub mod prelude {
+    pub use prefill_engine::{
+        CancelToken, Conversation, Engine, Event, FinishReason, Finished, Generation, MediaKind,
+        MediaSource, Message, Request, Sampling, Statistics,
+    };
+}

@@ -11,6 +11,7 @@ for what is set up once. Where SPEED uses MLX's CPU build, the other gets the sa
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -64,14 +65,19 @@ def main():
             for key, (_, unit, form) in MEASURES.items()
         )
         print("|", name, "|", " | ".join(cells), "|")
-    means = {
-        name: {key: sum(answer[key] for answer in of) / len(of) for key in MEASURES}
+    # Medians: other work on the machine slows single answers down.
+    medians = {
+        name: {key: statistics.median(answer[key] for answer in of) for key in MEASURES}
         for name, of in found.items()
     }
-    ratios = (f"{means['prefill'][key] / means[peer][key]:.2f}" for key in MEASURES)
-    print("| ratio of means |", " | ".join(ratios), "|")
+    ratios = (f"{medians['prefill'][key] / medians[peer][key]:.2f}" for key in MEASURES)
+    print("| ratio of medians |", " | ".join(ratios), "|")
     host = [answer["host_microseconds_a_token"] for answer in found["prefill"]]
-    print(f"host time outside MLX: {cell(host, 1.0, '.1f')} microseconds a token", flush=True)
+    median = statistics.median(host)
+    print(
+        f"host time outside MLX: {cell(host, 1.0, '.1f')} microseconds a token, median {median:.1f}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

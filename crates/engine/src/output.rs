@@ -308,4 +308,35 @@ mod tests {
             ]
         );
     }
+
+    /// What a decoded token costs outside MLX but for the sending of its events: the least and
+    /// the median of many answers, so that other work on the machine does not count.
+    #[test]
+    #[ignore = "a measurement: docs/performance/engine.md"]
+    #[allow(clippy::print_stdout, reason = "it is a measurement")]
+    fn time_a_token() {
+        let demo = prefill_test_support::assets_dir().join("demo-model");
+        let demo = Arc::new(Preparer::open(&Checkpoint::open(&demo).unwrap()).unwrap());
+        let answer = "There are four shapes: a red circle, and three blue squares. ".repeat(8);
+        for (name, preparer) in [("demo", demo), ("qwen3_5", preparer("qwen3_5"))] {
+            let ids = preparer.tokens().encode(&answer).unwrap();
+            let mut times: Vec<_> = (0..200)
+                .map(|_| {
+                    let stops = vec!["never".to_owned()];
+                    let mut output =
+                        Output::new(Arc::clone(&preparer), "", true, stops, None, None);
+                    let started = std::time::Instant::now();
+                    for &id in &ids {
+                        output.take(id).unwrap();
+                    }
+                    started.elapsed().as_secs_f64() * 1e6 / ids.len() as f64
+                })
+                .collect();
+            times.sort_by(f64::total_cmp);
+            println!(
+                "{name}: {:.1}, median {:.1} microseconds",
+                times[0], times[100]
+            );
+        }
+    }
 }
