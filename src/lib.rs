@@ -33,7 +33,8 @@ pub use prefill_engine::*;
 /// ```
 pub mod prelude {
     pub use prefill_engine::{
-        CancelToken, Conversation, Engine, Event, FinishReason, Finished, Generation, MediaKind,
-        MediaSource, Message, Request, Sampling, Statistics,
+        CacheOptions, CachePolicy, CancelToken, Conversation, DiskOptions, Engine, Event,
+        FinishReason, Finished, Generation, MediaKind, MediaSource, Message, Request, Sampling,
+        Statistics,
     };
 }

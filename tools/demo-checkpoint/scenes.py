@@ -39,7 +39,7 @@ SAMPLE_RATE = 16000
 
 
 def is_held_out(colour, shape, place):
-    """The 27 of 270 triples that no picture of the training has. Every pair is still seen."""
+    """The 28 of 270 triples that no picture of the training has. Every pair is still seen."""
     return (3 * colour + 7 * shape + place) % 10 == 0
 
 

@@ -13,7 +13,7 @@ use std::env;
 use std::error::Error;
 use std::fs;
 
-use prefill_engine::{Engine, Event, Finished, Request, Sampling};
+use prefill_engine::{CachePolicy, Engine, Event, Finished, Request, Sampling};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
 
@@ -32,6 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for _ in 0..answers {
         let request = Request::from_ids(ids.clone())
             .sampling(Sampling::greedy())
+            // All of it is to be computed, every time.
+            .cache(CachePolicy::Bypass)
             .max_tokens(decoded)
             .ignore_ends();
         for event in engine.generate(request)? {
