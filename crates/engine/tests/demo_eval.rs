@@ -76,15 +76,13 @@ fn full_count() -> usize {
     count.map_or(200, |count| count.parse().unwrap())
 }
 
-/// A few of each kind: none or one of twenty may be wrong.
+/// A few of each kind: none or one of twenty may be wrong. In f32, which a CPU is quicker at.
 #[test]
 fn a_few_of_each_kind_are_right() {
-    let engine = demo().build().unwrap();
+    let engine = demo().working_type(WorkingType::F32).build().unwrap();
     for kind in Kind::ALL {
-        assert!(
-            share(&engine, "bf16", kind, Mode::Plain, 20) >= 95.0,
-            "{kind:?}"
-        );
+        let found = share(&engine, "f32", kind, Mode::Plain, 20);
+        assert!(found >= 95.0, "{kind:?}: {found}");
     }
 }
 
