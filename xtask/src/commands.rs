@@ -116,6 +116,7 @@ pub(crate) fn parity() -> Result<()> {
     for name in ["gemma4_parity", "qwen_parity"] {
         run(test(name).args(["--", "--nocapture", "--test-threads", "1"]))?;
     }
+    run(test("demo_eval").args(["--", "--ignored", "--nocapture", "--test-threads", "1"]))?;
     let variable = "PREFILL_REFERENCE_PYTHON";
     let made = || root().join("tests/reference/.venv/bin/python").into();
     for name in ["gemma4_bits", "qwen_bits"] {
