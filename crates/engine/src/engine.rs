@@ -114,7 +114,8 @@ impl Engine {
         }
     }
 
-    /// Prepares a request on the calling thread (media, template, tokens) and queues it.
+    /// Prepares a request on the calling thread (media, template, tokens, and what is on disk
+    /// of it already) and queues it.
     ///
     /// # Errors
     /// Those of [`Preparer::prepare`]; [`Error::Request`] and [`Error::Sampling`] for
@@ -333,7 +334,8 @@ impl EngineBuilder {
 
     /// The most memory, in bytes, that MLX may use in this process: weights, keys and values,
     /// and its buffers. There is one limit for all models; the last one that was set holds.
-    /// What can't fit is refused before it starts.
+    /// What can't fit is refused before it starts. Where little is left beside the weights,
+    /// forward calls of a prefill are shorter.
     pub fn memory_limit(mut self, bytes: usize) -> Self {
         self.memory_limit = Some(bytes);
         self
@@ -421,8 +423,11 @@ impl EngineBuilder {
                 models.memory.set_limit(bytes)?;
             }
             models.make_room(checkpoint.weight_bytes(options.working_type.dtype())?)?;
-            let fingerprints = contents.fingerprints(&options)?;
-            let model = Model::load_with(&models.thread, &checkpoint, options, &mut progress)?;
+            let mut model = Model::load_with(&models.thread, &checkpoint, options, &mut progress)?;
+            if let Some(room) = models.memory.room()? {
+                model = model.fit_prefill_chunk(room);
+            }
+            let fingerprints = contents.fingerprints(model.options())?;
             let limits = model.limits();
             let needs_checkpoint = model.needs_checkpoint();
             let reuse = Reuse::open(

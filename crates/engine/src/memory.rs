@@ -18,6 +18,14 @@ impl Memory {
         Ok(())
     }
 
+    /// Bytes that are left, if there is a budget.
+    pub(crate) fn room(&self) -> Result<Option<usize>> {
+        let Some(limit) = self.limit else {
+            return Ok(None);
+        };
+        Ok(Some(limit.saturating_sub(active_memory()?)))
+    }
+
     /// Sees to it that `needed` more bytes fit, and empties the cache of freed buffers if
     /// they would not beside it.
     ///

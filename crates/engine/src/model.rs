@@ -224,6 +224,22 @@ impl Model {
         self
     }
 
+    /// This model with shorter forward calls of a prefill if one would take more than a quarter
+    /// of `room` bytes: halved until it does not, to 64 tokens at least. It is decided once, when
+    /// a model is loaded, since calls must not be cut otherwise from one request to the next.
+    pub(crate) fn fit_prefill_chunk(mut self, room: usize) -> Self {
+        const LEAST: usize = 64;
+        let takes = |chunk: usize| self.family.working_bytes(chunk, chunk);
+        let mut chunk = self.options.prefill_chunk.get();
+        while chunk / 2 >= LEAST && takes(chunk) > room / 4 {
+            chunk /= 2;
+        }
+        if let Some(chunk) = NonZeroUsize::new(chunk) {
+            self.options = self.options.prefill_chunk(chunk);
+        }
+        self
+    }
+
     /// Entries of the vocabulary: the length of the logits.
     #[must_use]
     pub fn vocabulary(&self) -> usize {
@@ -644,4 +660,23 @@ fn check_features(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_as_long_as_memory_allows() {
+        let thread = MlxThread::claim().unwrap();
+        let folder = prefill_test_support::assets_dir().join("demo-model");
+        let checkpoint = Checkpoint::open(folder).unwrap();
+        let load = || Model::load(&thread, &checkpoint, WorkingType::F32, &mut |_| {}).unwrap();
+        let chunk = |room| load().fit_prefill_chunk(room).options.prefill_chunk.get();
+        assert_eq!(chunk(usize::MAX), PREFILL_CHUNK.get());
+        let needed = load().family.working_bytes(512, 512);
+        assert_eq!(chunk(4 * needed), 512);
+        assert_eq!(chunk(4 * needed - 4), 256);
+        assert_eq!(chunk(0), 64);
+    }
 }

@@ -59,7 +59,9 @@ fn negative(mut prepared: PreparedPrompt, medium: usize) -> PreparedPrompt {
         }
         other => panic!("no picture: {other:?}"),
     };
-    values.iter_mut().for_each(|value| *value = 0.5 - *value);
+    for value in values {
+        *value = 0.5 - *value;
+    }
     for span in &mut prepared.prompt.spans {
         if span.medium == medium {
             span.digest = digest.0;

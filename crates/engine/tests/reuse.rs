@@ -368,7 +368,7 @@ fn crowds_get_right_answers_and_leave_nothing() {
                         _ => CachePolicy::ReadWrite,
                     };
                     let mut generation = engine.generate(request.cache(policy)).unwrap();
-                    if which / 24 % 3 == 0 {
+                    if (which / 24).is_multiple_of(3) {
                         for _ in 0..which / 72 % 6 {
                             generation.next().unwrap().unwrap();
                         }

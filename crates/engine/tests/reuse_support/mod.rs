@@ -164,17 +164,14 @@ impl Loaded {
         turn: &Turn,
     ) -> (Sequence<'m>, Vec<f32>) {
         let prepared = &turn.prepared;
-        let mut sequence = match before {
-            Some(before) => self
+        let mut sequence = if let Some(before) = before {
+            let rest = self.model.extend(before, prepared, stops, &mut go_on);
+            rest.unwrap()
+        } else {
+            let run = self
                 .model
-                .extend(before, prepared, stops, &mut go_on)
-                .unwrap(),
-            None => {
-                let run = self
-                    .model
-                    .prefill_with_snapshots(prepared, stops, &mut go_on);
-                run.unwrap().0
-            }
+                .prefill_with_snapshots(prepared, stops, &mut go_on);
+            run.unwrap().0
         };
         let logits = answer(&mut sequence, turn);
         (sequence, logits)
@@ -268,15 +265,13 @@ fn append(prompt: &mut Prompt, after: &Prompt, media: usize) {
 
 /// A prompt's positions, on three axes.
 fn three(prompt: &Prompt) -> Mrope {
-    match &prompt.positions {
-        Positions::Mrope(positions) => positions.clone(),
-        _ => {
-            let axis: Vec<i32> = (0..prompt.len() as i32).collect();
-            Mrope {
-                ids: [axis.clone(), axis.clone(), axis],
-                delta: 0,
-            }
-        }
+    if let Positions::Mrope(positions) = &prompt.positions {
+        return positions.clone();
+    }
+    let axis: Vec<i32> = (0..prompt.len() as i32).collect();
+    Mrope {
+        ids: [axis.clone(), axis.clone(), axis],
+        delta: 0,
     }
 }
 
