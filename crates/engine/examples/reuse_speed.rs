@@ -9,6 +9,7 @@
 //! memory), and again after memory was emptied (from disk, whose pages the system may still
 //! have). Then answers of 200 tokens to a short question are decoded while such a prompt is
 //! written, and while nothing is, in turn.
+#![allow(clippy::print_stdout, reason = "this is a command-line tool")]
 
 use std::error::Error;
 use std::time::Duration;
