@@ -23,6 +23,9 @@ use crate::{Error, Result};
 /// is cached, so that the same prompt is always computed in the same pieces.
 pub const PREFILL_CHUNK: NonZeroUsize = NonZeroUsize::new(512).unwrap();
 
+/// Tokens that take no more memory than decoding steps, or hardly.
+const FEW: usize = 32;
+
 /// The type that weights, activations and caches have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -417,8 +420,11 @@ impl Model {
             computed.extend(cache.arrays().chain(&logits).cloned());
             eval(&computed)?;
             drop(computed);
-            // Chunks are larger than decoding steps: what they used is not used again.
-            mlx_rs::memory::clear_cache()?;
+            // Chunks are larger than decoding steps: what they used is not used again. The few
+            // tokens after a reused prefix are not, and what made room for it will be.
+            if end - start > FEW {
+                mlx_rs::memory::clear_cache()?;
+            }
             cache.set_rope_delta(rope_delta_after(&prepared.prompt, end));
             observer.evaluated(&cache, logits.as_ref());
             report(end)?;

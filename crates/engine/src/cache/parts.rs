@@ -3,9 +3,9 @@
 use mlx_rs::Array;
 use mlx_rs::ops::concatenate;
 use mlx_rs::ops::indexing::TryIndexOp;
-use mlx_sys_ext::{Quantization, Quantized};
+use mlx_sys_ext::{Backend, Quantization, Quantized};
 
-use super::{Cache, KvQuantization, LayerCache, Rows, State, StateCache, Stored};
+use super::{Cache, KvQuantization, LayerCache, Rows, STEP, State, StateCache, Stored};
 use crate::{Error, Result};
 
 /// Keys and values of consecutive tokens: for each group of layers that look alike the keys,
@@ -136,31 +136,31 @@ impl Cache {
         kv: Option<&KvQuantization>,
     ) -> Result<()> {
         let mut taken = vec![0; parts.len()];
+        let has_kernels = Backend::current().is_ok_and(|backend| backend != Backend::Cpu);
         for group in self.groups(reach, kv)? {
             let quantization = group.quantization.filter(|_| is_due);
-            let [keys, values] = [(); 2].map(|()| {
-                let mut joined = Vec::with_capacity(parts.len());
+            let [keys, values] = [(); 2].map(|()| -> Result<Vec<Stored>> {
+                let mut rows = Vec::with_capacity(parts.len());
                 for (part, taken) in parts.iter().zip(&mut taken) {
-                    joined.push(part.next(taken, group.quantization, is_due)?);
+                    rows.push(part.next(taken, group.quantization, is_due)?);
                 }
-                join(&joined)
+                // A GPU is quicker with a copy more than with many small ones.
+                if rows.len() > 1 && has_kernels {
+                    rows = vec![join(&rows)?];
+                }
+                Ok(rows)
             });
             let (keys, values) = (keys?, values?);
             for (place, &index) in group.layers.iter().enumerate() {
-                let place = place as i32;
                 let layer = &mut self.layers[index];
                 layer.offset = to as i32;
                 layer.quantization = quantization;
                 if to > from {
-                    let (keys, values) = (keys.layer(place)?, values.layer(place)?);
                     let count = (to - from) as i32;
-                    if keys.count() != count || values.count() != count {
-                        let found = keys.count();
-                        return Err(misfit(format!("{found} rows for {count} tokens")));
-                    }
+                    let room = STEP - count % STEP;
                     layer.rows = Some(Rows {
-                        keys,
-                        values,
+                        keys: buffer(&keys, place as i32, count, room)?,
+                        values: buffer(&values, place as i32, count, room)?,
                         start: 0,
                         end: count,
                     });
@@ -292,37 +292,44 @@ fn copy(array: &Array) -> Result<Array> {
 
 /// Consecutive rows in one.
 fn join(parts: &[Stored]) -> Result<Stored> {
-    let (first, rest) = parts
-        .split_first()
-        .ok_or_else(|| misfit("no rows".to_owned()))?;
-    let counts = || parts.iter().map(|part| part.arrays().count());
-    if rest.is_empty() {
-        return Ok(first.clone());
-    }
-    if counts().any(|count| count != first.arrays().count()) {
+    zip(parts, |all| Ok(concatenate(&all, 2)?))
+}
+
+/// One layer's rows out of stacks of consecutive ones, `count` together, with room for more.
+fn buffer(parts: &[Stored], layer: i32, count: i32, room: i32) -> Result<Stored> {
+    zip(parts, |all| {
+        let mut rows = Vec::with_capacity(all.len() + 1);
+        for array in all {
+            if layer >= array.dim(0) {
+                return Err(misfit(format!("layer {layer} of {}", array.dim(0))));
+            }
+            rows.push(array.try_index(layer..=layer)?);
+        }
+        let found: i32 = rows.iter().map(|array| array.dim(2)).sum();
+        if found != count {
+            return Err(misfit(format!("{found} rows for {count} tokens")));
+        }
+        let mut shape = rows[0].shape().to_vec();
+        shape[2] = room;
+        rows.push(mlx_rs::ops::zeros_dtype(&shape, rows[0].dtype())?);
+        Ok(concatenate(&rows, 2)?)
+    })
+}
+
+/// What `make` makes of each array of some rows together with those that go on with it.
+fn zip(parts: &[Stored], mut make: impl FnMut(Vec<&Array>) -> Result<Array>) -> Result<Stored> {
+    let first = parts.first().ok_or_else(|| misfit("no rows".to_owned()))?;
+    let arrays = first.arrays().count();
+    if parts.iter().any(|part| part.arrays().count() != arrays) {
         return Err(misfit("plain rows beside quantised ones".to_owned()));
     }
     let mut index = 0;
     first.map(|_| {
-        let all: Vec<&Array> = parts
-            .iter()
-            .filter_map(|part| part.arrays().nth(index))
-            .collect();
+        let all = parts.iter().filter_map(|part| part.arrays().nth(index));
+        let all = all.collect();
         index += 1;
-        Ok(concatenate(&all, 2)?)
+        make(all)
     })
-}
-
-impl Stored {
-    /// One layer's rows of a stack.
-    fn layer(&self, index: i32) -> Result<Self> {
-        self.map(|array| {
-            if index >= array.dim(0) {
-                return Err(misfit(format!("layer {index} of {}", array.dim(0))));
-            }
-            Ok(array.try_index(index..=index)?)
-        })
-    }
 }
 
 fn misfit(fact: String) -> Error {
