@@ -22,6 +22,7 @@ mod report;
 mod tails;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -42,6 +43,9 @@ use self::record::{About, New, Piece, RecordKey, Role};
 pub use self::report::{CacheStats, Reused};
 use crate::Result;
 
+/// Tails that are worth no sweep.
+const FEW_TAILS: usize = 4096;
+
 /// All that is kept for one model. Any thread may look things up; arrays are only worked with
 /// on the MLX thread.
 #[derive(Debug)]
@@ -55,6 +59,8 @@ pub(crate) struct Reuse {
     disk: Option<Disk>,
     rates: Mutex<Rates>,
     stats: Mutex<CacheStats>,
+    /// How many tails were left when those were forgotten of which nothing is kept.
+    tails_after_sweep: AtomicUsize,
     keeper: Mutex<Option<Keeper>>,
 }
 
@@ -100,6 +106,7 @@ impl Reuse {
             disk,
             rates: Mutex::default(),
             stats: Mutex::default(),
+            tails_after_sweep: AtomicUsize::new(0),
             keeper: Mutex::default(),
             options,
         });
@@ -165,7 +172,22 @@ impl Reuse {
 
     /// Notes that a prefix ends at `position`, inside a block.
     pub(crate) fn note_tail(&self, parent: Key, key: Key, position: usize, role: Role) {
-        self.ram.lock().note_tail(parent, key, position, role);
+        let mut ram = self.ram.lock();
+        // What was evicted, here or on disk, leaves its name behind. Now and then they go.
+        let mut tails = std::mem::take(&mut ram.tails);
+        if tails.len() > self.tails_after_sweep.load(Relaxed) * 2 + FEW_TAILS {
+            tails.retain(|key| {
+                let name = RecordKey::rows(key);
+                ram.contains(name) || self.is_on_disk(name)
+            });
+            self.tails_after_sweep.store(tails.len(), Relaxed);
+        }
+        ram.tails = tails;
+        ram.note_tail(parent, key, position, role);
+    }
+
+    fn is_on_disk(&self, name: RecordKey) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.contains(name))
     }
 
     /// Drops the tails of a prompt's chain that the prompt's own marks supersede.

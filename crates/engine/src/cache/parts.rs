@@ -356,4 +356,31 @@ mod tests {
         assert!(used < 1 << 16, "{used} bytes");
         assert_eq!(own.shape(), [1, 1, 4, 1]);
     }
+
+    /// A GPU's way to a layer's buffer and a CPU's come to the same.
+    #[test]
+    fn rows_joined_first_are_the_same_rows() {
+        let rows = |seed, count| {
+            let key = mlx_rs::random::key(seed).unwrap();
+            let shape = [3, 2, count, 4];
+            Stored::Plain(mlx_rs::random::normal::<f32>(&shape, None, None, &key).unwrap())
+        };
+        let parts = [rows(1, 5), rows(2, 1), rows(3, 4)];
+        let joined = [join(&parts).unwrap()];
+        for layer in 0..3 {
+            let [direct, joined] = [&parts[..], &joined[..]].map(|parts| {
+                let Stored::Plain(rows) = buffer(parts, layer, 10, 6).unwrap() else {
+                    panic!("plain");
+                };
+                assert_eq!(rows.shape(), [1, 2, 16, 4]);
+                rows.to_vec_exact::<f32>().unwrap()
+            });
+            assert_eq!(direct, joined);
+        }
+        assert!(buffer(&parts, 3, 10, 6).is_err(), "there is no such layer");
+        assert!(
+            buffer(&parts, 0, 11, 6).is_err(),
+            "there are not so many rows"
+        );
+    }
 }

@@ -135,8 +135,14 @@ impl Observer for Feeding<'_> {
         }
         let taken = self
             .keeping
-            .take(&self.lookup.keys, cache, self.model.kv())?;
-        Ok(taken.cloned().collect())
+            .take(&self.lookup.keys, cache, self.model.kv())
+            .map(|arrays| arrays.cloned().collect());
+        // That something can't be kept is no fault of the request.
+        Ok(taken.unwrap_or_else(|error| {
+            tracing::warn!(%error, "a part of a prompt is not kept");
+            self.keeping.forget();
+            Vec::new()
+        }))
     }
 
     fn evaluated(&mut self, _: &Cache, _: Option<&Array>) {

@@ -73,6 +73,11 @@ impl Keeping {
         }
     }
 
+    /// What the last [`take`](Self::take) took is not to be kept, nor what it left out.
+    pub(crate) fn forget(&mut self) {
+        self.taken.clear();
+    }
+
     /// Takes the end of an answer, where the cache stands. `keys` know all that was fed.
     ///
     /// # Errors

@@ -88,7 +88,9 @@ impl Lookup {
     fn find_prefix(&mut self) -> usize {
         let reuse = Arc::clone(&self.reuse);
         let in_ram = reuse.longest(&self.keys, |_, in_ram| in_ram);
-        let mut found = in_ram.clone();
+        // Pinned before anything is read, so that it is still there afterwards.
+        self.pin(in_ram.records());
+        let mut position = in_ram.position;
         if let Some(disk) = &reuse.disk {
             let mut bad = HashSet::new();
             loop {
@@ -98,6 +100,7 @@ impl Lookup {
                 if on_both.position <= in_ram.position {
                     break;
                 }
+                self.pin(on_both.records());
                 let absent: Vec<RecordKey> = {
                     let ram = reuse.ram.lock();
                     on_both
@@ -112,7 +115,7 @@ impl Lookup {
                 }
                 match self.read(disk, &absent) {
                     Ok(()) => {
-                        found = on_both;
+                        position = on_both.position;
                         break;
                     }
                     // One is gone or damaged. So may the others be, and what is not noticed
@@ -124,8 +127,7 @@ impl Lookup {
                 }
             }
         }
-        self.pin(found.records());
-        found.position
+        position
     }
 
     /// Reads the features of media that reach beyond the first `position` tokens.

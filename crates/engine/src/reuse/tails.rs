@@ -37,6 +37,19 @@ impl Tails {
         }
     }
 
+    /// Forgets those of which nothing is kept any more.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(Key) -> bool) {
+        self.by_parent.retain(|_, tails| {
+            tails.retain(|tail| is_kept(tail.key));
+            !tails.is_empty()
+        });
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_parent.values().map(Vec::len).sum()
+    }
+
     /// The tails after `blocks` full blocks of a prompt that it goes on with, the longest
     /// first.
     pub(crate) fn of(&self, keys: &BlockKeys, blocks: usize) -> Vec<Tail> {
@@ -156,5 +169,8 @@ mod tests {
         assert_eq!(positions(&parted, 1), [20]);
         tails.remove(parent_of(&long, 1), long.at(20).unwrap());
         assert!(tails.of(&parted, 1).is_empty());
+        assert_eq!(tails.len(), 1);
+        tails.retain(|key| key != long.at(29).unwrap());
+        assert_eq!(tails.len(), 0);
     }
 }
