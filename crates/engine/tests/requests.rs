@@ -1,15 +1,18 @@
 //! What a request may ask for: sampling, stops, limits, cancellation, ids, log-probabilities.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
+mod engine_support;
+
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use engine_support::run;
 use futures_core::Stream;
 use prefill_engine::{
-    CancelToken, Conversation, Engine, Error, Event, FinishReason, Finished, MediaKind, Request,
-    Sampling, TemplateOptions,
+    CancelToken, Conversation, Engine, Error, Event, FinishReason, MediaKind, Request, Sampling,
+    TemplateOptions,
 };
 use prefill_test_support::{Golden, assets_dir};
 
@@ -25,18 +28,6 @@ fn list() -> Request {
         "What is in the picture?",
         [(MediaKind::Image, picture.into())],
     ))
-}
-
-fn run(engine: &Engine, request: Request) -> (String, Finished) {
-    let mut text = String::new();
-    for event in engine.generate(request).unwrap() {
-        match event.unwrap() {
-            Event::Text(more) => text += &more,
-            Event::Finished(finished) => return (text, finished),
-            _ => {}
-        }
-    }
-    panic!("no end");
 }
 
 #[test]

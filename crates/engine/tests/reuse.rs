@@ -1,6 +1,8 @@
 //! What programs see of reuse: engines, requests and folders, on the bundled model.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test reports")]
 
+mod engine_support;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,9 +10,10 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use engine_support::run;
 use prefill_engine::{
-    CacheOptions, CachePolicy, Conversation, DiskOptions, Engine, EngineBuilder, Event, Finished,
-    Gate, MediaKind, Request, Reused, Shortfall,
+    CacheOptions, CachePolicy, Conversation, DiskOptions, Engine, EngineBuilder, Gate, MediaKind,
+    Request, Reused, Shortfall,
 };
 use prefill_test_support::{assets_dir, reference_dir};
 
@@ -53,19 +56,6 @@ fn about(picture: PathBuf, question: &str) -> Request {
         question,
         [(MediaKind::Image, picture.into())],
     ))
-}
-
-/// Text and end of an answer.
-fn run(engine: &Engine, request: Request) -> (String, Finished) {
-    let mut text = String::new();
-    for event in engine.generate(request).unwrap() {
-        match event.unwrap() {
-            Event::Text(more) => text += &more,
-            Event::Finished(end) => return (text, end),
-            _ => {}
-        }
-    }
-    panic!("no end")
 }
 
 fn reused(engine: &Engine, request: Request) -> Reused {
