@@ -8,7 +8,7 @@ mod state;
 use mlx_rs::Array;
 use mlx_sys_ext::Quantization;
 
-pub(crate) use self::parts::{Part, Prefix, Reach};
+pub(crate) use self::parts::{Part, Prefix, Reach, copy};
 pub use self::quantization::KvQuantization;
 pub(crate) use self::rows::{KeysValues, Stored};
 pub(crate) use self::state::{Snapshot, State, StateCache};

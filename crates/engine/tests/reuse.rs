@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use engine_support::run;
 use prefill_engine::{
     CacheOptions, CachePolicy, Conversation, DiskOptions, Engine, EngineBuilder, Gate, MediaKind,
-    Request, Reused, Shortfall,
+    Message, Request, Reused, Shortfall,
 };
 use prefill_test_support::{assets_dir, reference_dir};
 
@@ -294,6 +294,57 @@ fn a_shared_beginning_is_kept_once() {
         most * 2 < alone,
         "{most} bytes each beside {alone} for the first"
     );
+}
+
+/// A long beginning and its pictures are fed once, whatever follows them.
+#[test]
+fn a_long_beginning_with_pictures_is_fed_once() {
+    let engine = demo(CacheOptions::default().gate(Gate::Open));
+    let media = reference_dir().join("media");
+    let mut conversation = Conversation::default();
+    let rule = "You are asked about shapes and colours. ";
+    conversation.push(Message::system().text(rule.repeat(130)));
+    let pictures = [
+        shapes(),
+        photo(),
+        media.join("small.png"),
+        media.join("tall.png"),
+    ];
+    let (first_pictures, fourth) = pictures.split_at(3);
+    let mut ask = Message::user();
+    for picture in first_pictures {
+        ask = ask.image(picture.clone());
+    }
+    conversation.push(ask.text(QUESTIONS[0]));
+    // Of each turn: everything before it is found, and what is new is fed and encoded.
+    let next = [
+        Message::user().text(QUESTIONS[1]),
+        Message::user().image(fourth[0].clone()).text(QUESTIONS[2]),
+    ];
+    let mut known = 0;
+    for (turn, encoded) in [3, 0, 1].into_iter().enumerate() {
+        let request = Request::new(conversation.clone()).max_tokens(12);
+        let (text, end) = run(&engine, request.clone());
+        let statistics = end.statistics;
+        let found = &statistics.reused;
+        assert!(statistics.prompt_tokens > 2000 + 3 * 64);
+        assert!(found.tokens() >= known, "{known} known, {found:?}");
+        let fed = statistics.prompt_tokens - known;
+        assert!(statistics.computed_tokens() <= fed, "{fed} are new");
+        assert_eq!(found.encoded_media, encoded, "{found:?}");
+        assert_eq!(found.media_in_prefix, if turn == 0 { 0 } else { 3 });
+        // The same again computes one token.
+        let (again, end) = run(&engine, request);
+        assert_eq!(again, text);
+        assert_eq!(end.statistics.computed_tokens(), 1);
+        // So far out the small model thinks aloud at times, and thoughts are not repeated to it:
+        // what is sure to be asked again is the prompt, but for its last token.
+        known = statistics.prompt_tokens - 1;
+        if let Some(message) = next.get(turn) {
+            conversation.push(Message::assistant().text(text));
+            conversation.push(message.clone());
+        }
+    }
 }
 
 /// However long a conversation grows, it has two ends inside blocks: its prompt's and its

@@ -2,7 +2,8 @@
 //!
 //! - [`HostView`]: the memory of an evaluated array of any type, with **signed** strides,
 //!   readable from any thread without a copy.
-//! - [`array_from_owner`]: an array over memory that the program owns.
+//! - [`array_from_owner`]: an array over memory that the program owns;
+//!   [`array_read_from`]: one that is copied out of it, on CUDA to the device.
 //! - [`Quantization`], [`quantize`], [`dequantize`], [`quantized_matmul`], [`gather_qmm`]:
 //!   every mode that MLX has, where mlx-rs knows affine only.
 //! - [`synchronize`], [`is_available`]: when results are there.
@@ -46,6 +47,7 @@ mod host_view;
 mod managed;
 mod quantization;
 mod raw;
+mod reading;
 mod stream;
 
 pub use bitwise::{bitwise_and, bitwise_invert, bitwise_or, bitwise_xor, left_shift, right_shift};
@@ -58,6 +60,7 @@ pub use managed::array_from_owner;
 pub use quantization::{
     GatherIndices, Quantization, Quantized, dequantize, gather_qmm, quantize, quantized_matmul,
 };
+pub use reading::array_read_from;
 pub use stream::{is_available, synchronize, synchronize_stream};
 
 /// The result of this crate's fallible functions.

@@ -36,18 +36,62 @@ pub fn array_from_owner<T>(owner: T, shape: &[i32], dtype: Dtype) -> Result<Arra
 where
     T: AsMut<[u8]> + Send + 'static,
 {
-    let item_size = item_size(dtype);
-    let expected = shape
+    // Boxed first: memory inside `owner` itself then stays where it is.
+    let mut owner = Box::new(owner);
+    let bytes = (*owner).as_mut();
+    check_bytes(bytes, shape, dtype)?;
+    let rank = i32::try_from(shape.len()).map_err(|_| Error::Shape {
+        shape: shape.to_vec(),
+    })?;
+    let data = bytes.as_mut_ptr();
+    let alignment = alignment(dtype);
+    if !bytes.is_empty() && data.addr() % alignment != 0 {
+        return Err(Error::Alignment {
+            expected: alignment,
+            found: 1 << data.addr().trailing_zeros(),
+        });
+    }
+    let payload = Box::into_raw(owner);
+    raw::handle(|| {
+        // SAFETY: `data` points to as many bytes as shape and type ask for, aligned for the
+        // type, that live until `drop_owner::<T>` is called with `payload`, which MLX does
+        // exactly once, from any thread (`T: Send`), when the last array over the memory is
+        // gone or was copied. Where MLX fails before that, the owner is leaked, never freed
+        // twice.
+        unsafe {
+            mlx_sys::mlx_array_new_data_managed_payload(
+                data.cast(),
+                shape.as_ptr(),
+                rank,
+                dtype.into(),
+                payload.cast(),
+                Some(drop_owner::<T>),
+            )
+        }
+    })
+}
+
+/// How many bytes an array has.
+///
+/// # Errors
+/// [`Error::Shape`].
+pub(crate) fn expected_bytes(shape: &[i32], dtype: Dtype) -> Result<usize> {
+    shape
         .iter()
-        .try_fold(item_size, |product, &extent| {
+        .try_fold(item_size(dtype), |product, &extent| {
             product.checked_mul(usize::try_from(extent).ok()?)
         })
         .ok_or_else(|| Error::Shape {
             shape: shape.to_vec(),
-        })?;
-    // Boxed first: memory inside `owner` itself then stays where it is.
-    let mut owner = Box::new(owner);
-    let bytes = (*owner).as_mut();
+        })
+}
+
+/// Whether these can be an array's bytes.
+///
+/// # Errors
+/// [`Error::Shape`], [`Error::Length`], [`Error::Bool`].
+pub(crate) fn check_bytes(bytes: &[u8], shape: &[i32], dtype: Dtype) -> Result<()> {
+    let expected = expected_bytes(shape, dtype)?;
     if bytes.len() != expected {
         return Err(Error::Length {
             shape: shape.to_vec(),
@@ -62,34 +106,7 @@ where
         let byte = bytes[offset];
         return Err(Error::Bool { offset, byte });
     }
-    let rank = i32::try_from(shape.len()).map_err(|_| Error::Shape {
-        shape: shape.to_vec(),
-    })?;
-    let data = bytes.as_mut_ptr();
-    let alignment = alignment(dtype);
-    if expected > 0 && data.addr() % alignment != 0 {
-        return Err(Error::Alignment {
-            expected: alignment,
-            found: 1 << data.addr().trailing_zeros(),
-        });
-    }
-    let payload = Box::into_raw(owner);
-    raw::handle(|| {
-        // SAFETY: `data` points to `expected` bytes, aligned for the type, that live until
-        // `drop_owner::<T>` is called with `payload`, which MLX does exactly once, from any
-        // thread (`T: Send`), when the last array over the memory is gone or was copied.
-        // Where MLX fails before that, the owner is leaked, never freed twice.
-        unsafe {
-            mlx_sys::mlx_array_new_data_managed_payload(
-                data.cast(),
-                shape.as_ptr(),
-                rank,
-                dtype.into(),
-                payload.cast(),
-                Some(drop_owner::<T>),
-            )
-        }
-    })
+    Ok(())
 }
 
 /// Ends an owner that [`array_from_owner`] boxed.

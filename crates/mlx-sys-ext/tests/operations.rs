@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mlx_rs::{Array, DeviceType, Dtype};
 use mlx_sys_ext::{
-    Backend, Error, GatherIndices, Quantization, array_from_owner, bitwise_and, bitwise_invert,
-    bitwise_or, bitwise_xor, dequantize, device_count, device_info, gather_qmm,
-    is_device_available, left_shift, quantize, quantized_matmul, right_shift, synchronize, version,
+    Backend, Error, GatherIndices, HostView, Quantization, array_from_owner, array_read_from,
+    bitwise_and, bitwise_invert, bitwise_or, bitwise_xor, dequantize, device_count, device_info,
+    gather_qmm, is_device_available, left_shift, quantize, quantized_matmul, right_shift,
+    synchronize, version,
 };
 
 /// Memory that says when it is dropped.
@@ -106,6 +107,76 @@ fn memory_that_is_not_aligned_is_refused() {
         }
     );
     assert!(array_from_owner(Odd(vec![0; 1]), &[2], Dtype::Uint16).is_ok());
+}
+
+impl AsRef<[u8]> for Owner {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[test]
+fn what_is_read_is_what_was_given() {
+    // Long enough for several threads, and not a multiple of their parts.
+    let numbers: Vec<u32> = (0..1_300_003u32)
+        .map(|i| i.wrapping_mul(2_654_435_761))
+        .collect();
+    let (owner, drops) = owner(bytemuck::cast_slice(&numbers).to_vec());
+    let array = array_read_from(owner, &[1_300_003], Dtype::Uint32).unwrap();
+    assert_eq!(
+        drops.load(Ordering::SeqCst),
+        0,
+        "it is read when it is evaluated"
+    );
+    assert!(array.as_slice::<u32>() == numbers);
+    synchronize().unwrap();
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
+    // Memory may begin anywhere, and every type but one is read.
+    for dtype in [
+        Dtype::Bool,
+        Dtype::Uint8,
+        Dtype::Int8,
+        Dtype::Uint16,
+        Dtype::Int16,
+        Dtype::Float16,
+        Dtype::Bfloat16,
+        Dtype::Uint32,
+        Dtype::Int32,
+        Dtype::Float32,
+        Dtype::Uint64,
+        Dtype::Int64,
+        Dtype::Complex64,
+    ] {
+        let size = array_from_owner(Vec::new(), &[0], dtype)
+            .unwrap()
+            .item_size();
+        let bytes = vec![1; 6 * size];
+        let read = array_read_from(bytes.clone(), &[2, 3], dtype).unwrap();
+        let taken = array_from_owner(bytes, &[2, 3], dtype).unwrap();
+        assert_eq!((read.shape(), read.dtype()), (&[2, 3][..], dtype));
+        let [read, taken] = [read, taken].map(|array| {
+            array.eval().unwrap();
+            HostView::new(array).unwrap().bytes().to_vec()
+        });
+        assert_eq!(read, taken, "{dtype:?}");
+    }
+    let empty = array_read_from(Vec::new(), &[0, 5], Dtype::Float32).unwrap();
+    empty.eval().unwrap();
+    assert_eq!(empty.shape(), [0, 5]);
+}
+
+#[test]
+fn what_can_not_be_read_is_refused_and_dropped() {
+    let (short, drops) = owner(vec![0; 11]);
+    let error = array_read_from(short, &[3], Dtype::Int32).unwrap_err();
+    assert!(matches!(error, Error::Length { .. }), "{error}");
+    assert_eq!(drops.load(Ordering::SeqCst), 1);
+    let error = array_read_from(vec![0; 4], &[-1], Dtype::Int32).unwrap_err();
+    assert!(matches!(error, Error::Shape { .. }), "{error}");
+    let error = array_read_from(vec![0, 2], &[2], Dtype::Bool).unwrap_err();
+    assert_eq!(error, Error::Bool { offset: 1, byte: 2 });
+    let error = array_read_from(vec![0; 8], &[1], Dtype::Float64).unwrap_err();
+    assert!(matches!(error, Error::Mlx { .. }), "{error}");
 }
 
 /// Smooth values, so that neighbours in a group are alike.

@@ -281,7 +281,7 @@ fn stack(layers: &[Stored]) -> Result<Vec<Array>> {
 
 /// The same values in memory of their own. What is contiguous already MLX would share, and
 /// with it keep all of the buffer that it is a part of.
-fn copy(array: &Array) -> Result<Array> {
+pub(crate) fn copy(array: &Array) -> Result<Array> {
     let mut shape = array.shape().to_vec();
     if let Some(first) = shape.first_mut() {
         *first = 0;

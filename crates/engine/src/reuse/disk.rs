@@ -4,8 +4,10 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::Receiver;
+use memmap2::MmapMut;
+use mlx_rs::transforms::eval;
 use mlx_rs::{Array, Dtype};
-use mlx_sys_ext::{HostView, array_from_owner};
+use mlx_sys_ext::{Backend, HostView, array_from_owner, array_read_from};
 use parking_lot::Mutex;
 use prefill_kv_store::{
     Ack, DType, Error as StoreError, Job, Layout, Miss, Namespace, Options, OwnedTensor,
@@ -14,10 +16,14 @@ use prefill_kv_store::{
 
 use super::options::DiskOptions;
 use super::record::{About, New, Record, RecordKey};
+use crate::cache::copy;
 use crate::{Error, Result};
 
 /// The most bytes that one record may claim: more is no record of ours.
 const RECORD_LIMIT: u64 = 8 << 30;
+/// The usual size of a large page.
+#[cfg(target_os = "linux")]
+const LARGE_PAGE: usize = 2 << 20;
 
 /// Memory of arrays that is lent to the writer.
 #[derive(Debug)]
@@ -56,7 +62,7 @@ struct Today {
 #[derive(Debug)]
 pub(crate) struct Read {
     pub about: About,
-    tensors: Vec<(Vec<u8>, Vec<i32>, Dtype)>,
+    tensors: Vec<(MmapMut, Vec<i32>, Dtype)>,
 }
 
 /// What became of records that were to be written.
@@ -166,7 +172,7 @@ impl Disk {
             for (index, tensor) in info.tensors.iter().enumerate() {
                 let dtype = dtype_of(tensor.dtype).map_err(failed)?;
                 let layout = Layout::contiguous(&tensor.shape).map_err(|e| failed(e.into()))?;
-                let bytes = vec![0; layout.elements() * tensor.dtype.size()];
+                let bytes = memory(layout.elements() * tensor.dtype.size()).map_err(failed)?;
                 let shape = tensor.shape.iter().map(|&extent| extent as i32);
                 tensors.push((bytes, shape.collect(), dtype));
                 placements.push(Placement {
@@ -182,7 +188,7 @@ impl Disk {
         let mut slices: Vec<&mut [u8]> = reads
             .iter_mut()
             .flat_map(|read| &mut read.tensors)
-            .map(|(bytes, ..)| bytes.as_mut_slice())
+            .map(|(bytes, ..)| &mut **bytes)
             .collect();
         match self
             .store
@@ -301,14 +307,18 @@ impl Read {
         bytes.sum()
     }
 
-    /// On the MLX thread.
+    /// Not evaluated yet on CUDA. On the MLX thread.
     ///
     /// # Errors
     /// [`Error::MlxExtension`].
     pub(crate) fn into_record(self) -> Result<Record> {
+        let is_cuda = Backend::current()? == Backend::Cuda;
         let arrays = self.tensors.into_iter().map(|(bytes, shape, dtype)| {
-            // A `Vec<u8>` may lie anywhere; MLX wants elements where elements may lie.
-            Ok(array_from_owner(Aligned::from(bytes), &shape, dtype)?)
+            Ok(if is_cuda {
+                array_read_from(bytes, &shape, dtype)?
+            } else {
+                array_from_owner(bytes, &shape, dtype)?
+            })
         });
         Ok(Record {
             about: self.about,
@@ -317,36 +327,25 @@ impl Read {
     }
 }
 
-/// Bytes that begin where any element may: allocators align blocks of some size so, but
-/// nobody promises it.
-struct Aligned {
-    bytes: Vec<u8>,
-    start: usize,
-}
-
-impl From<Vec<u8>> for Aligned {
-    fn from(bytes: Vec<u8>) -> Self {
-        const ALIGNMENT: usize = 8;
-        if bytes.as_ptr().addr().is_multiple_of(ALIGNMENT) {
-            return Self { bytes, start: 0 };
-        }
-        let mut copy = vec![0; bytes.len() + ALIGNMENT];
-        let start = copy.as_ptr().addr().next_multiple_of(ALIGNMENT) - copy.as_ptr().addr();
-        copy[start..start + bytes.len()].copy_from_slice(&bytes);
-        copy.truncate(start + bytes.len());
-        Self { bytes: copy, start }
+/// Zeros that begin at a page, where Metal takes memory as it is, and that the system gives in
+/// few large pages if it can.
+///
+/// # Errors
+/// [`Error::CachedPart`] if there is no memory.
+fn memory(bytes: usize) -> Result<MmapMut> {
+    let map = MmapMut::map_anon(bytes)
+        .map_err(|error| misfit(format!("no memory for {bytes} bytes: {error}")))?;
+    #[cfg(target_os = "linux")]
+    if bytes >= LARGE_PAGE {
+        // Only a hint, which systems without large pages refuse.
+        let _ = map.advise(memmap2::Advice::HugePage);
     }
-}
-
-impl AsMut<[u8]> for Aligned {
-    fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..]
-    }
+    Ok(map)
 }
 
 fn owned(new: New) -> Result<OwnedWrite<Lent>> {
     let About { window_arrays, .. } = new.record.about;
-    let tensors = new.record.arrays.into_iter().enumerate();
+    let tensors = readable(new.record.arrays)?.into_iter().enumerate();
     Ok(OwnedWrite {
         key: new.name.stored(),
         kind: new.name.piece.kind(window_arrays),
@@ -370,6 +369,17 @@ fn owned(new: New) -> Result<OwnedWrite<Lent>> {
             })
             .collect::<Result<_>>()?,
     })
+}
+
+/// Arrays that the host may look at. On CUDA that brings an array's memory to the host for
+/// good: copies go there, and what is kept in memory stays with the device.
+fn readable(arrays: Vec<Array>) -> Result<Vec<Array>> {
+    if Backend::current()? != Backend::Cuda {
+        return Ok(arrays);
+    }
+    let copies = arrays.iter().map(copy).collect::<Result<Vec<_>>>()?;
+    eval(&copies)?;
+    Ok(copies)
 }
 
 fn stored_dtype(dtype: Dtype) -> Result<DType> {
@@ -431,15 +441,5 @@ mod tests {
         today.day -= 1;
         assert!(today.admits(50, 1));
         assert_eq!(today.bytes, 0);
-    }
-
-    #[test]
-    fn bytes_are_moved_where_elements_may_lie() {
-        for length in [0, 1, 7, 64] {
-            let bytes: Vec<u8> = (0..length).collect();
-            let mut aligned = Aligned::from(bytes.clone());
-            assert_eq!(aligned.as_mut(), bytes);
-            assert!(aligned.as_mut().as_ptr().addr().is_multiple_of(8) || bytes.is_empty());
-        }
     }
 }

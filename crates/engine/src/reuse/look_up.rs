@@ -258,6 +258,12 @@ impl Lookup {
                 }
             }
         }
+        let arrays = self.restored.values().flat_map(|record| &record.arrays);
+        if let Err(error) = eval(arrays) {
+            tracing::warn!(%error, "what was read does not reach the device");
+            self.reuse.stats.lock().faults += 1;
+            self.restored.clear();
+        }
         let mut names: Vec<_> = self.restored.keys().copied().collect();
         // Parents before their children.
         names.sort_by_key(|name| (self.restored[name].about.position, name.piece));
