@@ -5,6 +5,7 @@
 //! token; at some places also a checkpoint of the others, which have a window or a state; and
 //! under keys of their own the features of media. Everything is immutable: a hit shares it.
 
+mod daily;
 mod disk;
 mod feeding;
 mod find;

@@ -5,7 +5,9 @@
 
 mod reuse_support;
 
-use prefill_engine::{DiskOptions, Gate, KvQuantization, LoadOptions, MlxThread, PrefixCache};
+use prefill_engine::{
+    DiskOptions, Gate, KvQuantization, LoadOptions, MlxThread, PrefixCache, Reused,
+};
 use reuse_support::{Loaded, Random, Turn, argmax, load, small_blocks};
 
 const TURNS: usize = 3;
@@ -33,7 +35,7 @@ fn expected(loaded: &Loaded, cache: &PrefixCache, turns: &[Turn]) -> Vec<Vec<f32
     all
 }
 
-fn check(loaded: &Loaded, seed: u64) {
+fn check(loaded: &Loaded, tolerance: f32, seed: u64) {
     let turns = loaded.conversation(TURNS, &mut Random(seed));
     let name = loaded.name;
     let plain = loaded.open(small_blocks());
@@ -79,13 +81,20 @@ fn check(loaded: &Loaded, seed: u64) {
             // What memory has no room for is written behind.
             cache.write();
         }
-        check_again(loaded, &cache, &turns, &first);
+        let (found, reused) = check_again(loaded, &cache, &turns, &first);
+        let what = format!("{name}, seed {seed}, {tier:?}: {reused:?}");
+        assert!(found < tolerance, "{what}: {found}");
     }
 }
 
-/// The same prompt once more computes one token. Its calls are cut otherwise, so that it is
-/// equal up to rounding, and says the same.
-fn check_again(loaded: &Loaded, cache: &PrefixCache, turns: &[Turn], expected: &[Vec<f32>]) {
+/// The same prompt once more computes one token. Its calls are cut otherwise, so that it says the
+/// same, and is equal up to rounding: gives the largest difference.
+fn check_again(
+    loaded: &Loaded,
+    cache: &PrefixCache,
+    turns: &[Turn],
+    expected: &[Vec<f32>],
+) -> (f32, Reused) {
     let (turn, expected) = (turns.last().unwrap(), expected.last().unwrap());
     let (logits, reused) = loaded.cached(cache, turn);
     let what = format!("{}: {reused:?}", loaded.name);
@@ -96,26 +105,36 @@ fn check_again(loaded: &Loaded, cache: &PrefixCache, turns: &[Turn], expected: &
         .zip(expected)
         .map(|(a, b)| (a - b).abs())
         .fold(0.0, f32::max);
-    assert!(largest < 2e-4, "{what}: {largest}");
     let steps = turn.answer.len() + 1;
     let width = logits.len() / steps;
     for (found, expected) in logits.chunks(width).zip(expected.chunks(width)) {
         assert_eq!(argmax(found), argmax(expected), "{what}");
     }
+    (largest, reused)
 }
+
+/// How far logits may be off where forward calls are cut otherwise.
+const ROUNDING: f32 = 2e-4;
+
+/// The same with rows of 4 bits, where rounding can move a value to the next of 16 levels (on
+/// CUDA one of the last token's did: 6e-3).
+const ROUNDING_TO_LEVELS: f32 = 2e-2;
 
 fn check_kinds(name: &'static str, group: i32) {
     let thread = MlxThread::claim().unwrap();
-    for (kind, kv) in [
-        None,
-        Some(KvQuantization::new(8).group_size(group)),
+    for (kind, (kv, tolerance)) in [
+        (None, ROUNDING),
+        (Some(KvQuantization::new(8).group_size(group)), ROUNDING),
         // From the middle of the first turn on, with layers that differ.
-        Some(
-            KvQuantization::new(4)
-                .group_size(group)
-                .start(40)
-                .layer(1, 8, group)
-                .plain_layer(0),
+        (
+            Some(
+                KvQuantization::new(4)
+                    .group_size(group)
+                    .start(40)
+                    .layer(1, 8, group)
+                    .plain_layer(0),
+            ),
+            ROUNDING_TO_LEVELS,
         ),
     ]
     .into_iter()
@@ -127,7 +146,7 @@ fn check_kinds(name: &'static str, group: i32) {
         }
         let loaded = load(&thread, name, options);
         for seed in 0..seeds() {
-            check(&loaded, 100 * kind as u64 + seed);
+            check(&loaded, tolerance, 100 * kind as u64 + seed);
         }
     }
 }

@@ -1,7 +1,6 @@
 //! What is kept on disk: read before a request takes its turn, written behind it.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crossbeam_channel::Receiver;
 use memmap2::MmapMut;
@@ -14,6 +13,7 @@ use prefill_kv_store::{
     OwnedWrite, Placement, Store, Submitted, WhenFull, Writer, WriterOptions,
 };
 
+use super::daily::{Today, day};
 use super::options::DiskOptions;
 use super::record::{About, New, Record, RecordKey};
 use crate::cache::copy;
@@ -48,14 +48,6 @@ pub(crate) struct Disk {
     /// Records of the jobs that the writer has, by ticket.
     writing: Mutex<HashMap<u64, Vec<RecordKey>>>,
     today: Mutex<Today>,
-}
-
-/// Bytes written on one day.
-#[derive(Debug)]
-struct Today {
-    day: u64,
-    bytes: u64,
-    limit: u64,
 }
 
 /// A record that was read, on its way to the MLX thread.
@@ -114,11 +106,7 @@ impl Disk {
             namespace,
             writer,
             writing: Mutex::default(),
-            today: Mutex::new(Today {
-                day,
-                bytes,
-                limit: options.daily_bytes,
-            }),
+            today: Mutex::new(Today::new(bytes, options.daily_bytes)),
         };
         Ok((disk, written))
     }
@@ -280,27 +268,6 @@ impl Disk {
     }
 }
 
-impl Today {
-    /// Above half of the day's bytes only what was used again is written, above all nothing.
-    fn admits(&mut self, bytes: u64, uses: u32) -> bool {
-        self.turn();
-        let after = self.bytes.saturating_add(bytes);
-        after <= self.limit / 2 || (after <= self.limit && uses > 1)
-    }
-
-    fn count(&mut self, bytes: u64) {
-        self.turn();
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-
-    fn turn(&mut self) {
-        let day = day();
-        if day != self.day {
-            (self.day, self.bytes) = (day, 0);
-        }
-    }
-}
-
 impl Read {
     pub(crate) fn bytes(&self) -> u64 {
         let bytes = self.tensors.iter().map(|(bytes, ..)| bytes.len() as u64);
@@ -413,33 +380,5 @@ pub(crate) fn is_damage(error: &Error) -> bool {
     match error {
         Error::Store(StoreError::Miss { reason, .. }) => *reason != Miss::Absent,
         _ => true,
-    }
-}
-
-/// Days since 1970-01-01 UTC.
-fn day() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or(Duration::ZERO).as_secs() / 86_400
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn writes_of_a_day_are_bounded() {
-        let mut today = Today {
-            day: day(),
-            bytes: 0,
-            limit: 100,
-        };
-        assert!(today.admits(50, 1));
-        assert!(!today.admits(51, 1) && today.admits(51, 2));
-        today.count(60);
-        assert!(!today.admits(1, 1) && today.admits(40, 2) && !today.admits(41, 2));
-        // Another day.
-        today.day -= 1;
-        assert!(today.admits(50, 1));
-        assert_eq!(today.bytes, 0);
     }
 }
